@@ -114,15 +114,14 @@ def test_a_picture_is_saved_with_its_colours_and_fonts(page: Page, tmp_path: Pat
     assert saved.value.suggested_filename.endswith(".svg")
 
 
-def test_a_step_is_saved_as_a_video(page: Page, tmp_path: Path) -> None:
+def test_a_step_is_recorded_as_a_video(page: Page) -> None:
+    """A whole step takes as long as it plays; tests/browser/modules/film.js and video.js save short ones."""
     page.keyboard.press("m")
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Save this step").click()
-    saved.value.save_as(tmp_path / "step")
-    content = (tmp_path / "step").read_bytes()
-    # Chromium may be built without an encoder for MP4.
-    is_mp4 = saved.value.suggested_filename.endswith(".mp4")
-    assert content[4:8] == b"ftyp" if is_mp4 else content[:4] == b"\x1aE\xdf\xa3"
+    save = page.get_by_role("button", name="Save this step")
+    save.click()
+    expect(save).to_have_text("Stop")
+    save.click()
+    expect(save).to_have_text("Save video")
 
 
 def test_the_proof_shows_equal_texts_as_one(page: Page) -> None:
