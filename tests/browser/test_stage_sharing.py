@@ -267,7 +267,7 @@ def test_a_race_on_a_disturbed_machine_has_no_winner(page: Page, tmp_path: Path,
     open_race(page, write_rows(tmp_path / "race.jsonl", rows))
     page.locator("[data-do=result]").click()
     expect(page.locator(".results .pace")).to_have_text(note)
-    expect(page.locator(".mode")).to_have_text("Disturbed" if disturbed else "Finished")
+    expect(page.locator(".mode")).to_have_text("Disturbed" if disturbed else "Replayed")
     expect(page.locator(".podium")).to_be_visible(visible=not disturbed)
     expect(page.locator(".pane.winner")).to_have_count(0 if disturbed else 1)
     expect(page.locator(".again")).to_be_visible(visible=disturbed)

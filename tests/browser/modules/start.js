@@ -1,11 +1,16 @@
 import { Start } from "../../../specrace/ui/static/stage/start.js";
 import { put } from "./fixtures.js";
 
-// A start, and what it has said and done.
+// A start, what it has said and done, and whether it said that a vote holds it.
 function open() {
   const log = [];
-  const start = new Start(put(), { play: () => log.push("play"), announce: (words) => log.push(words.slice(0, 17)) });
-  return { start, log };
+  const holds = [];
+  const start = new Start(put(), {
+    play: () => log.push("play"),
+    announce: (words) => log.push(words.slice(0, 17)),
+    showHeld: (held) => holds.push(held),
+  });
+  return { start, log, holds };
 }
 
 export const cases = {
@@ -21,14 +26,14 @@ export const cases = {
     ];
   },
   "an open vote holds the start until somebody starts the race": () => {
-    const { start, log } = open();
+    const { start, log, holds } = open();
     start.isVoteOpen = () => true;
     start.schedule(true);
     const states = [start.node.hidden, start.release(), start.node.hidden, start.release()];
     start.cancel();
     return [
-      [states, start.node.hidden, log],
-      [[true, true, false, false], true, ["The vote is open."]],
+      [states, start.node.hidden, log, holds],
+      [[true, true, false, false], true, ["The vote is open."], [false, true, false, false]],
     ];
   },
 };

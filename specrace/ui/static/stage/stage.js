@@ -20,10 +20,9 @@ import { readReel, StepReader } from "./reel.js";
 import { showResults, describeFastest } from "./results.js";
 import { Forecast } from "./playback_speed.js";
 import { Start } from "./start.js";
+import { StateBadge } from "./state_badge.js";
 import { StopButton } from "./stop_button.js";
 import { Track } from "./track.js";
-
-const MODES = { idle: "", waiting: "Waiting", live: "Live", replay: "Replay", result: "Finished" };
 
 export class Stage {
   // `node`: the .stage element; `lanes`: shown before the first race; `cards`: recorded races; `server` loads them.
@@ -39,9 +38,11 @@ export class Stage {
     this.start = new Start(this.find(".arena"), {
       play: () => this.player.play(),
       announce: (sentence) => this.announce(sentence),
+      showHeld: (held) => (node.dataset.held = String(held)),
     });
     this.receiver = new RaceReceiver(this);
     this.stop = new StopButton(node);
+    this.badge = new StateBadge(node, this.find(".mode"));
     this.gallery = new Gallery(this.find(".gallery"), cards, {
       server,
       takesFiles,
@@ -98,7 +99,6 @@ export class Stage {
     this.node.dataset.mode = mode;
     this.passages.live = mode === "live";
     this.passages.redraw();
-    this.find(".mode").textContent = MODES[mode];
     for (const name of [".podium", ".tally"]) this.find(name).hidden ||= mode !== "result";
     this.find(".again").hidden ||= mode !== "result";
   }
@@ -178,7 +178,7 @@ export class Stage {
     const forecast = new Forecast(head.lanes, head.settings?.max_new_tokens ?? CONSTANTS.max_new_tokens);
     this.reader = new StepReader(head.lanes);
     this.reel = { race: this.receiver.race, head, started, steps: [] };
-    this.node.dataset.phase = "running";
+    Object.assign(this.node.dataset, { phase: "running", recorded: "false", again: "0" });
     this.player.openLive(forecast);
     this.find(".results").hidden = true;
     this.drawHead(head, forecast.tokens);
@@ -186,7 +186,7 @@ export class Stage {
     if (head.lanes.filter((lane) => !isServed(lane)).length > 1 && !REDUCED_MOTION.matches) this.guess.ask(head.lanes);
     send(this.node, "opened", head.lanes);
     send(this.node, "begun", { live: true });
-    this.announce(`Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
+    this.announce(`In this race: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
   }
 
   /** @param {StepPart[]} parts */
@@ -211,7 +211,6 @@ export class Stage {
     Object.assign(this.reel, end);
     this.node.dataset.phase = end.phase;
     this.player.endLive();
-    this.find(".mode").textContent = "Just raced";
     this.track.setFinish(this.lengths, true);
     send(this.node, "reel", this.reel);
     if (REDUCED_MOTION.matches || end.phase === "stopped" || !this.player.loaded) this.showEnd();
@@ -221,6 +220,7 @@ export class Stage {
   /** @param {EndPart} part */
   updateFigures(part) {
     Object.assign(this.reel, part);
+    this.node.dataset.again = String(Number(this.node.dataset.again ?? 0) + 1);
     if (this.node.dataset.mode !== "result") return;
     send(this.node, "figures", this.showFigures(this.reel));
     this.announce(this.reel.headline);
@@ -276,9 +276,8 @@ export class Stage {
     showResults(this.find(".results"), rows, describeFastest(counted), head);
     this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
     showPodium(this.find(".podium"), counted, repeated);
-    const ending = disturbed ? "Disturbed" : MODES.result;
-    this.find(".mode").textContent = stopped ? "Stopped" : ending;
-    this.node.dataset.disturbed = String(disturbed);
+    const failing = disturbed ? "disturbed" : "counted";
+    this.node.dataset.outcome = stopped ? "stopped" : failing;
     this.find(".again").hidden = !disturbed || !canRace();
     return counted;
   }
@@ -312,7 +311,7 @@ export class Stage {
     this.start.cancel();
     this.receiver.abandon();
     this.setMode("idle");
-    this.node.dataset.phase = "idle";
+    Object.assign(this.node.dataset, { phase: "idle", recorded: String(Boolean(reel.head.date)) });
     this.reel = reel;
     this.drawHead(reel.head, 1, reel.head.date);
     this.track.setFinish(this.lengths, true);

@@ -8,11 +8,12 @@ const HELD = "The vote is open. Space, or the next slide on a remote, starts the
 export class Start {
   /**
    * @param {HTMLElement} host where the countdown is shown
-   * @param {{ play: () => void, announce: (sentence: string) => void }} actions
+   * @param {{ play: () => void, announce: (sentence: string) => void, showHeld: (held: boolean) => void }} actions
    */
-  constructor(host, { play, announce }) {
+  constructor(host, { play, announce, showHeld }) {
     this.play = play;
     this.announce = announce;
+    this.showHeld = showHeld;
     this.node = make("p", "countdown");
     this.node.hidden = true;
     this.node.setAttribute("aria-hidden", "true");
@@ -25,7 +26,7 @@ export class Start {
   // Begins the countdown, unless a vote is open. `wait`: whether there is a countdown without a vote, too.
   schedule(wait) {
     this.cancel();
-    this.held = this.isVoteOpen();
+    this.setHeld(this.isVoteOpen());
     if (this.held) this.announce(HELD);
     else if (wait) this.count(COUNTS);
     else this.play();
@@ -34,9 +35,14 @@ export class Start {
   // Ends the wait for the vote. Returns whether there was one.
   release() {
     if (!this.held) return false;
-    this.held = false;
+    this.setHeld(false);
     this.count(COUNTS);
     return true;
+  }
+
+  setHeld(held) {
+    this.held = held;
+    this.showHeld(held);
   }
 
   count(number) {
@@ -48,7 +54,7 @@ export class Start {
 
   cancel() {
     clearTimeout(this.timer);
-    this.held = false;
+    this.setHeld(false);
     this.node.hidden = true;
   }
 }

@@ -32,5 +32,6 @@ export class StopButton {
     if (!stop) return;
     stop.disabled = !live;
     stop.dataset.live = String(live);
+    stop.title = mode === "result" && running === "true" ? "End the repetitions (Esc)" : "End the race (Esc)";
   }
 }

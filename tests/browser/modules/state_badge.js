@@ -1,0 +1,54 @@
+import { nameState, StateBadge } from "../../../specrace/ui/static/stage/state_badge.js";
+import { put } from "./fixtures.js";
+
+const LIVE = { phase: "running", mode: "live", running: "true" };
+const RESULT = { mode: "result", outcome: "counted", running: "false" };
+
+export const cases = {
+  "each state has one name": () => [
+    [
+      {},
+      { mode: "result", phase: "waiting" },
+      LIVE,
+      { ...LIVE, held: "true" },
+      // The server has ended the race, and its playback goes on.
+      { ...LIVE, phase: "finished" },
+      { ...RESULT, running: "true", again: "0" },
+      { ...RESULT, running: "true", again: "3", outcome: "disturbed" },
+      RESULT,
+      { ...RESULT, outcome: "stopped" },
+      { ...RESULT, outcome: "disturbed", recorded: "true" },
+      { mode: "replay", running: "true" },
+      { ...RESULT, recorded: "true" },
+    ].map(nameState),
+    [
+      "",
+      "Preparing",
+      "Racing",
+      "Waiting",
+      "Racing",
+      "Repeating: run 2",
+      "Repeating: run 5",
+      "Finished",
+      "Stopped",
+      "Disturbed",
+      "Replay",
+      "Replayed",
+    ],
+  ],
+  "the badge follows the stage": async () => {
+    const [stage, badge] = put(["section", {}], ["span", {}]).children;
+    const watched = new StateBadge(stage, badge);
+    const seen = [badge.textContent];
+    for (const change of [LIVE, { mode: "result", again: "1" }, { running: "false" }]) {
+      Object.assign(stage.dataset, change);
+      await Promise.resolve();
+      seen.push(`${badge.textContent} ${badge.dataset.state} ${badge.title.slice(0, 10)}`);
+    }
+    stage.parentElement.remove();
+    return [
+      [watched.badge === badge, ...seen],
+      [true, "", "Racing racing ", "Repeating: run 3 repeating The server", "Finished finished "],
+    ];
+  },
+};
