@@ -183,6 +183,12 @@ def open_race(page: Page, path: Path) -> None:
         raise AssertionError(f"{path} did not open: {page.locator('.announcer').inner_text()}") from error
 
 
+def share(page: Page, name: str) -> None:
+    """Press a button of the dialog in which a race is saved or shared, by its `data-do`."""
+    page.locator("[data-do=share]").click()
+    page.locator(f"dialog.share [data-do={name}]").click()
+
+
 def drop(page: Page, name: str, text: str, selector: str = ".panes") -> None:
     """Drop a file on a part of the page."""
     script = """([name, text, selector]) => {

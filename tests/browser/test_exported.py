@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from specrace.ui.stage.html_file import read_recordings, write_html
 from specrace.ui.stage.site import RESERVED, write_site
 from tests.browser.firefox import open_firefox
-from tests.browser.parts import RECORDING, RECORDINGS, read_rows, set_result_texts, write_rows
+from tests.browser.parts import RECORDING, RECORDINGS, read_rows, set_result_texts, share, write_rows
 from tests.browser.test_stage_views import findings
 
 pytestmark = pytest.mark.browser
@@ -96,10 +96,13 @@ def test_a_file_plays_its_race_without_a_server(
 def test_a_file_offers_only_what_works_without_a_server(open_file: Callable[..., Page], exported_file: Path) -> None:
     page = open_file(exported_file)
     expect(page.locator(".stage[data-mode=result]")).to_be_visible()
-    for name in ("logs", "link", "export", "pack", "audience"):
+    for name in ("logs", "audience"):
         expect(page.locator(f"[data-do={name}]").first).to_be_hidden()
+    page.keyboard.press("s")
+    expect(page.locator("dialog.share [data-do]:visible b")).to_have_text(["Recording", "Video"])
+    page.keyboard.press("Escape")
     with page.expect_download() as download:
-        page.locator("[data-do=save]").click()
+        share(page, "save")
     assert Path(download.value.path()).read_text(encoding="utf-8").split("\n")[0].startswith('{"type":"started"')
     page.keyboard.press("o")
     expect(page.locator(".tour-title")).to_have_text("1 of 5: The idle machine")
@@ -148,7 +151,7 @@ def test_the_page_exports_the_race_that_it_shows(
     page.locator("input.file").set_input_files(str(RECORDING))
     expect(page.locator(".stage[data-mode=result]")).to_be_visible()
     with page.expect_download() as download:
-        page.locator("[data-do=export]").click()
+        share(page, "export")
     file = tmp_path / download.value.suggested_filename
     download.value.save_as(file)
     assert file.name.endswith(".html")

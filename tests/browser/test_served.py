@@ -18,7 +18,7 @@ from specrace.ui.stage.html_file import read_recordings, write_html
 from specrace.views.detokenize import Narrator
 from specrace.workbench import Workbench
 from tests.browser.apps import open_front_door
-from tests.browser.parts import open_race, race
+from tests.browser.parts import open_race, race, share
 from tests.parts import continuation
 from tests.servers.replies import (
     as_json,
@@ -157,11 +157,11 @@ def test_a_live_race_beside_a_server_is_saved_replayed_and_shared(
     expect(racer.locator(".results tr[data-lane=vllm]")).to_contain_text("identical to vanilla")
     file = tmp_path / "race.jsonl"
     with racer.expect_download() as download:
-        racer.locator("[data-do=save]").click()
+        share(racer, "save")
     download.value.save_as(file)
     assert "127.0.0.1" not in file.read_text(encoding="utf-8")
     racer.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    racer.locator("[data-do=pack]").click()
+    share(racer, "pack")
     expect(racer.locator(".announcer")).to_contain_text("A link that replays this race is copied")
     link = racer.evaluate("navigator.clipboard.readText()")
     replayed, shared = (

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import RECORDING, RECORDINGS, open_race, read_rows, steps_of, wait_for, write_rows
+from tests.browser.parts import RECORDING, RECORDINGS, open_race, read_rows, share, steps_of, wait_for, write_rows
 
 pytestmark = pytest.mark.browser
 
@@ -74,8 +74,7 @@ def test_every_text_is_large_enough_for_a_projector(page: Page, key: str) -> Non
 
 def test_a_film_of_the_race_is_recorded_in_the_chosen_shape(page: Page) -> None:
     """A whole film takes as long as it plays; tests/browser/modules/film.js saves a short one."""
-    page.locator(".menu summary").click()
-    page.locator(".menu [data-do=film]").click()
+    share(page, "film")
     dialog = page.get_by_role("dialog", name="The race as a film")
     canvas, save = dialog.locator("canvas"), dialog.get_by_role("button", name="Record the race")
     expect(canvas).to_have_attribute("width", "1280")

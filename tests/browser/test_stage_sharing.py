@@ -26,6 +26,7 @@ from tests.browser.parts import (
     run_clock,
     run_clock_until,
     set_result_texts,
+    share,
     skip,
     stage,
     texts,
@@ -63,7 +64,7 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
     viewer, racer = page, share_page(app.short_url)
     race(racer)
     with racer.expect_download() as download:
-        racer.locator("[data-do=save]").click()
+        share(racer, "save")
     assert download.value.suggested_filename == "race-what-is-the-n-gram-trie-built-from.jsonl"
     file = tmp_path / "race.jsonl"
     download.value.save_as(file)
@@ -77,7 +78,7 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
 
     saved_again = tmp_path / "again.jsonl"
     with viewer.expect_download() as download:
-        viewer.locator("[data-do=save]").click()
+        share(viewer, "save")
     download.value.save_as(saved_again)
     assert saved_again.read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
 
@@ -85,10 +86,7 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
 def test_a_short_link_replays_the_race_that_the_server_keeps(page: Page, loading_app: str, open_page: Any) -> None:
     open_race(page, RECORDING)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    short = page.locator("[data-do=short]")
-    expect(short).to_be_hidden()
-    page.locator("[data-do=pack]").click()
-    short.click()
+    share(page, "short")
     expect(page.locator(".announcer")).to_have_text(
         "A short link is copied; the server keeps this race for 2 hours. It opens on this machine only."
     )
@@ -224,7 +222,7 @@ def test_a_link_sets_the_race_and_starts_it(app: Any, open_page: Any) -> None:
     wait_for_reel(page, number)
     expect(page.locator(".gallery")).to_be_hidden()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.locator("[data-do=link]").click()
+    share(page, "link")
     expect(page.locator(".announcer")).to_contain_text("The link is copied. It leaves out model")
     copied = parse_qs(urlparse(page.evaluate("navigator.clipboard.readText()")).query)
     expected = {"q": "Why does bread rise?", "lanes": "vanilla,trie", "tokens": "20", "seed": "5", "autorun": "1"}

@@ -24,6 +24,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from specrace.core.bundled import BUNDLED_MODEL
 from tests.browser import apps
 from tests.browser.apps import FLAGS, find_chromium
+from tests.browser.parts import share
 from tests.measure.vllm_check import CASES, make_environment, running
 from tests.servers.replies import Answer, as_json, serving
 
@@ -92,9 +93,9 @@ def race(browser: Browser, url: str, folder: Path) -> tuple[Page, str]:
     question.press("Enter")
     page.wait_for_selector(".stage[data-mode=result]")
     with page.expect_download() as download:
-        page.locator("[data-do=save]").click()
+        share(page, "save")
     download.value.save_as(folder / "served.jsonl")
-    page.locator("[data-do=pack]").click()
+    share(page, "pack")
     page.locator(".announcer:has-text('A link that replays this race is copied')").wait_for()
     return page, page.evaluate("navigator.clipboard.readText()").partition("#")[2]
 

@@ -12,6 +12,7 @@ import { Plots } from "./plots/plots.js";
 import { Proof } from "./explanations/proof.js";
 import { Questions } from "./questions/questions.js";
 import { listen } from "./lib/stage_events.js";
+import { ShareDialog } from "./sharing/share_dialog.js";
 import { SlowMotion } from "./explanations/slow_motion.js";
 import { Tour } from "./explanations/tour.js";
 
@@ -27,6 +28,7 @@ export class Tools {
     const announce = (text) => stage.announce(text);
     this.slowMotion = new SlowMotion(node, announce);
     this.proof = new Proof(node, announce);
+    this.share = new ShareDialog(stage);
     this.film = new Film(node, { panes: () => stage.panes, announce });
     this.tour = new Tour(stage, this);
     this.audience = new Audience(stage, CONSTANTS.network_origin);

@@ -3,23 +3,10 @@ import { CONSTANTS } from "../lib/constants.js";
 import { closest, make } from "../lib/dom.js";
 import { downloadBlob } from "../lib/files.js";
 import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
-import {
-  copyText,
-  exportRace,
-  linkToKeptRace,
-  linkWithSettings,
-  linkWithRace,
-  nameFile,
-  saveReel,
-} from "../lib/share.js";
-import { listen } from "../lib/stage_events.js";
+import { nameFile } from "../lib/share.js";
 import { readFigures } from "../questions/question_figures.js";
 import { listCsv } from "../questions/question_report.js";
 
-// What a link leaves out: ui/races/race_request.py reads no parameters for these.
-const LEFT_OUT = "It leaves out model, dtype and top-k; Save keeps them.";
-const LOOPBACK = new Set(["localhost", "127.0.0.1", "[::1]"]);
-const NO_ANSWER = "The server does not answer; press Share, or Save.";
 // The keys whose names in the list of keys differ from the browser's.
 const KEY_LABELS = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: `1 – ${CONSTANTS.max_lanes}` };
 
@@ -44,6 +31,7 @@ function listKeys(stage, tools) {
     ["m", "slow motion: the best step, and one that fails", () => openDialog(stage, tools.slowMotion)],
     ["v", "proof: the texts of all lanes as one", () => openDialog(stage, tools.proof)],
     ["o", "tour: five short chapters on recorded races", () => tools.tour.begin()],
+    ["s", "save or share this race", () => tools.share.open()],
     ["g", "recorded races", () => stage.find(".gallery").showModal()],
     ["l", "your logs: what drafting would yield on them", () => tools.logs.open()],
     ["q", "questions: a list of them, raced into one table", () => tools.questions.open()],
@@ -61,11 +49,8 @@ function listActions(stage, tools) {
     back: () => player.move(-1),
     on: () => player.move(1),
     play: () => stage.start.release() || player.toggle(),
-    save: () => saveReel(stage.reel),
-    link: () => copySettingsLink(stage),
-    pack: () => copyRaceLink(stage),
-    short: () => copyShortLink(stage),
-    export: () => saveAsHtml(stage),
+    share: () => tools.share.open(),
+    ...tools.share.actions,
     csv: () => saveFigures(stage.reel),
     gallery: () => stage.find(".gallery").showModal(),
     help: () => stage.find(".help").showModal(),
@@ -86,63 +71,13 @@ function listActions(stage, tools) {
 // The keys of the functions that a page may lack. Copying a link has no key.
 const KEYS = { race: "r", audience: "a", gallery: "g", logs: "l", questions: "q", tour: "o" };
 
-function copySettingsLink(stage) {
-  const link = linkWithSettings(stage.reel);
-  return copyText(link).then(
-    () => stage.announce(`The link is copied. ${LEFT_OUT}`),
-    () => stage.announce(link),
-  );
-}
-
 function saveFigures(reel) {
   const csv = listCsv([reel.head.question ?? ""], [readFigures(reel)]);
   downloadBlob(new Blob([csv], { type: "text/csv" }), nameFile(reel.head.question, "csv"));
 }
 
-function saveAsHtml(stage) {
-  return exportRace(stage.reel).then(
-    () => stage.announce("The race is saved as an HTML file, which plays in any browser, without a server."),
-    () =>
-      stage.pauseWithError("The server does not answer, so the race was not exported; press Save for its recording."),
-  );
-}
-
 function pickLane(stage, index) {
   if (!stage.guess.choose(index) && stage.panes[index]) stage.paneRow.toggleSolo(index);
-}
-
-// Copies a link with the race inside. Then, where the server keeps races, a short link is offered, too.
-async function copyRaceLink(stage) {
-  const link = await linkWithRace(stage.reel);
-  stage.find("[data-do=short]").hidden = !CONSTANTS.share_hours;
-  const offered = CONSTANTS.share_hours ? " Short link makes a short one." : "";
-  if (!link) {
-    saveReel(stage.reel);
-    return stage.announce("This race is too long for a link, so it was saved as a file, which opens here again.");
-  }
-  return copyText(link).then(
-    () => stage.announce(`A link that replays this race is copied.${onlyHere()}${offered}`),
-    () => stage.announce("The browser does not let the page copy; press Save for a file that replays this race."),
-  );
-}
-
-// What else there is to say of a link to this server.
-function onlyHere() {
-  return LOOPBACK.has(location.hostname) ? " It opens on this machine only." : "";
-}
-
-async function copyShortLink(stage) {
-  const hours = CONSTANTS.share_hours;
-  try {
-    const link = await linkToKeptRace(stage.reel);
-    const kept = `the server keeps this race for ${hours === 1 ? "an hour" : `${hours} hours`}.${onlyHere()}`;
-    await copyText(link).then(
-      () => stage.announce(`A short link is copied; ${kept}`),
-      () => stage.announce(`${link} (${kept})`),
-    );
-  } catch (error) {
-    stage.pauseWithError(`There is no short link. ${error instanceof TypeError ? NO_ANSWER : error.message}`);
-  }
 }
 
 // Opens a dialog about the race, and pauses the replay.
@@ -239,7 +174,6 @@ export function bindKeys(stage, tools, missing = []) {
     const action = actions[button?.dataset.do];
     if (action && !(button.closest(".player") && !stage.reel)) action();
   });
-  listen(stage.node, "opened", () => (stage.find("[data-do=short]").hidden = true));
   for (const [name, words] of keys)
     stage.find(".help dl").append(make("dt", "", KEY_LABELS[name] ?? name), make("dd", "", words));
   stage.find(".help [data-do=close]").addEventListener("click", () => stage.find(".help").close());

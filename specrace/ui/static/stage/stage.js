@@ -56,8 +56,6 @@ export class Stage {
     this.refusal = "";
     listen(node, "documents", () => this.isRefused && this.announce("Your documents have changed."));
     listen(node, "lanes", (names) => node.dataset.mode === "idle" && this.setLanes(sortLanes(names)));
-    // A link with a race in it is opened as a file, which this server may not accept.
-    this.find("[data-do=pack]").hidden = !takesFiles;
     this.setLanes(lanes);
     this.player.unload();
   }
