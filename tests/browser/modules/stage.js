@@ -151,4 +151,14 @@ export const cases = {
       });
       return [words, ["You guessed right: 1 of 1 so far.", "You guessed wrong: 1 of 2 so far."]];
     }),
+  "in a stopped race each bar ends where its lane was stopped": () =>
+    open(async (stage) => {
+      const results = [row(0, 1, 50), row(1, 3, 150)].map((result, lane) => ({ ...result, tokens: [5, 20][lane] }));
+      stage.openReel({ ...WIRE, phase: "stopped", results });
+      await Promise.resolve();
+      return [
+        [stage.lengths, stage.track.totals, stage.find(".track").dataset.known, stage.find(".mode").textContent],
+        [[20, 20], [20, 20], "false", "Stopped"],
+      ];
+    }),
 };

@@ -209,7 +209,7 @@ export class Stage {
     Object.assign(this.reel, end);
     this.node.dataset.phase = end.phase;
     this.player.endLive();
-    this.track.setFinish(this.lengths, true);
+    this.placeFinish();
     send(this.node, "reel", this.reel);
     if (REDUCED_MOTION.matches || end.phase === "stopped" || !this.player.loaded) this.showEnd();
   }
@@ -224,9 +224,15 @@ export class Stage {
     this.announce(this.reel.headline);
   }
 
-  // The number of tokens of each lane's whole answer.
+  // The number of tokens of each lane's whole answer. In a stopped race no lane has one: all share the longest's scale.
   get lengths() {
-    return this.reel.results.map((row) => row.tokens);
+    const tokens = this.reel.results.map((row) => row.tokens);
+    return this.reel.phase === "stopped" ? tokens.map(() => Math.max(...tokens)) : tokens;
+  }
+
+  // Draws the finish line of a whole race.
+  placeFinish() {
+    this.track.setFinish(this.lengths, this.reel.phase !== "stopped");
   }
 
   // Goes to the end of the race, and shows its result.
@@ -312,7 +318,7 @@ export class Stage {
     Object.assign(this.node.dataset, { phase: "idle", recorded: String(Boolean(reel.head.date)) });
     this.reel = reel;
     this.drawHead(reel.head, 1, reel.head.date);
-    this.track.setFinish(this.lengths, true);
+    this.placeFinish();
     this.player.load(reel);
     this.guess.close();
     this.find(".results").hidden = true;
@@ -342,6 +348,7 @@ export class Stage {
     send(this.node, "begun", { live: false });
     this.panes.forEach((pane) => pane.clear());
     this.track.setUp(this.methods, this.lengths);
+    this.placeFinish();
     this.passages.reset();
   }
 
