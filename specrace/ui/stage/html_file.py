@@ -8,7 +8,7 @@ import hashlib
 import html
 import importlib.util
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -127,7 +127,7 @@ def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>A race · specrace</title>
 {Constants().tag()}
-<style>{"".join(_font_faces())}{read_static("exported_race.css")}{stage_style()}</style>
+<style>{font_faces(FONTS)}{read_static("exported_race.css")}{stage_style()}</style>
 </head>
 <body>
 <div class="gradio-container">
@@ -149,18 +149,19 @@ def _script() -> str:
     return script.replace("</script", "<\\/script").replace("<!--", "<\\u0021--")
 
 
-def _font_faces() -> Iterator[str]:
-    """CSS with the page's fonts, which are files of Gradio's; nothing if Gradio is not installed."""
+def font_faces(families: Iterable[str]) -> str:
+    """CSS with these fonts of the page (FONTS), which are files of Gradio's; "" if Gradio is not installed."""
     gradio = importlib.util.find_spec("gradio")
     if gradio is None or gradio.origin is None:
-        return
-    fonts = Path(gradio.origin).parent / "templates" / "frontend" / "static" / "fonts"
-    for family, folder in FONTS.items():
+        return ""
+    faces, fonts = [], Path(gradio.origin).parent / "templates" / "frontend" / "static" / "fonts"
+    for family in families:
         for weight, style in WEIGHTS.items():
-            path = fonts / folder / f"{folder}-{style}.woff2"
+            path = fonts / FONTS[family] / f"{FONTS[family]}-{style}.woff2"
             if path.is_file():
                 code = base64.b64encode(path.read_bytes()).decode()
-                yield (
+                faces.append(
                     f'@font-face {{ font-family: "{family}"; font-weight: {weight}; '
                     f"src: url(data:font/woff2;base64,{code}); }}\n"
                 )
+    return "".join(faces)

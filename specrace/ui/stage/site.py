@@ -11,7 +11,7 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error, read_bytes, write_atomically
 from specrace.core.metrics import format_speedup
 from specrace.ui.helper.gallery import describe_card
-from specrace.ui.stage.html_file import PUBLIC, Recording, tour_html, unused_name, write_html
+from specrace.ui.stage.html_file import PUBLIC, Recording, font_faces, tour_html, unused_name, write_html
 from specrace.ui.stage.parts import BRAND, read_static
 from specrace.ui.wire import RaceCard
 
@@ -20,7 +20,7 @@ RESERVED = ("index", "tour")
 MAX_REPORT_BYTES = 20_000_000
 # The start of a report that `recommend --report` wrote.
 DOCTYPE = b"<!doctype html>"
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; font-src data:; base-uri 'none'; form-action 'none'"
 
 
 def write_site(folder: Path, recordings: Sequence[Recording], reports: Sequence[Path], title: str) -> list[str]:
@@ -59,13 +59,13 @@ def _index(title: str, recordings: Sequence[Recording], reports: Sequence[str]) 
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)} · specrace</title>
-<style>{read_static("site.css")}</style>
+<style>{font_faces(["Source Sans Pro"])}{read_static("site.css")}</style>
 </head>
 <body>
 <header>{BRAND}</header>
 <main>
 <h2>{html.escape(title)}</h2>
-<p><a class="tour" href="tour.html">The tour: how drafting works, in five short chapters</a></p>
+<p><a class="tour" href="tour.html"><b>Tour</b> <span>How drafting works, in five short chapters</span></a></p>
 <ul class="cards">{cards}</ul>
 {listed}
 </main>
