@@ -174,7 +174,10 @@ export function bindKeys(stage, tools, missing = []) {
     const action = actions[button?.dataset.do];
     if (action && !(button.closest(".player") && !stage.reel)) action();
   });
-  for (const [name, words] of keys)
-    stage.find(".help dl").append(make("dt", "", KEY_LABELS[name] ?? name), make("dd", "", words));
+  for (const [name, words] of keys) {
+    const entry = make("div");
+    entry.append(make("dt", "", KEY_LABELS[name] ?? name), make("dd", "", words));
+    stage.find(".help dl").append(entry);
+  }
   stage.find(".help [data-do=close]").addEventListener("click", () => stage.find(".help").close());
 }
