@@ -11,10 +11,9 @@ from typing import Any
 from specrace.cli.shared.arguments import add_race_arguments, race_spec
 from specrace.cli.shared.opening import open_workbench
 from specrace.cli.shared.servers import (
+    ServedLanes,
     add_reference_argument,
     add_server_argument,
-    beside_servers,
-    check_reference,
     check_together,
     read_servers,
 )
@@ -60,11 +59,10 @@ def run(options: argparse.Namespace) -> int:
         check_recording_file(options.save)
     spec = race_spec(options).with_options_in_names()
     request = RaceRequest(options.question, spec, options.passages, options.noise, options.thinking)
-    addresses = read_servers(options.server, spec)
     check_together(options)
-    check_reference(options, addresses)
+    addresses = read_servers(options.server, spec, options.reference)
     workbench = open_workbench(options)
-    beside = beside_servers(addresses, together=options.together, reference=options.reference) if addresses else None
+    beside = ServedLanes(addresses, together=options.together, reference=options.reference) if addresses else None
     events = workbench.ask(request, again=run_again, beside=beside)
     recorded = show(events, as_json=options.json)
     if options.save is not None:

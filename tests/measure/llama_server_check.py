@@ -30,7 +30,7 @@ from playwright.sync_api import sync_playwright
 
 from specrace.cli.answers import SETS
 from specrace.cli.shared.questions import read_questions
-from specrace.cli.shared.servers import beside_servers
+from specrace.cli.shared.servers import ServedLanes
 from specrace.core.events import LEFT_OUT, Event, Started, Step, ending
 from specrace.engine.recording import save
 from specrace.engine.request import RaceRequest
@@ -229,7 +229,7 @@ def run_races(options: argparse.Namespace, workbench: Workbench, python: Path) -
             addresses.append(servers.enter_context(launched(launch, log, START_S)))
         for line in read_questions(SETS["documents"][0])[: options.limit]:
             request, before = RaceRequest(line["question"], spec), list(map(logged, logs))
-            events = list(workbench.ask(request, beside=beside_servers(addresses)))
+            events = list(workbench.ask(request, beside=ServedLanes(addresses)))
             save(events, options.folder / "race.jsonl")
             entries = [logged(log)[len(earlier) :] for log, earlier in zip(logs, before, strict=True)]
             prompt = workbench.prepare(request).prompt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specrace.core.errors import InputError, shorten
@@ -35,9 +36,16 @@ def add_server_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--together", action="store_true", help="let all servers answer at once, not one by one")
 
 
-def read_servers(texts: Sequence[str], spec: RaceSpec) -> list[ServerAddress]:
-    """The servers that --server named, which take part in a race. Raises InputError."""
+def read_servers(texts: Sequence[str], spec: RaceSpec, reference: str = "") -> list[ServerAddress]:
+    """The servers that --server named, which take part in a race. Raises InputError.
+
+    `reference`: the value of --reference, which must be one of several servers; "" for none.
+    """
     addresses = [parse_server(text) for text in texts]
+    if reference and (len(addresses) < 2 or reference not in [address.name for address in addresses]):
+        raise InputError(
+            f"--reference {shorten(reference)} is not one of several servers; name one of those given with --server."
+        )
     if addresses:
         check_spec(spec, addresses, METHODS.__contains__)
     return addresses
@@ -59,46 +67,40 @@ def add_reference_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_reference(options: argparse.Namespace, addresses: Sequence[ServerAddress]) -> None:
-    """Raise InputError for a --reference that is none of the servers, or the only one."""
-    names = [address.name for address in addresses]
-    if options.reference and (options.reference not in names or len(names) < 2):
-        raise InputError(
-            f"--reference {shorten(options.reference)} is not one of several servers; name one of those given with "
-            "--server."
-        )
+@dataclass(frozen=True)
+class ServedLanes:
+    """Adds a lane for each server to a race (`Beside`).
 
-
-def beside_servers(
-    addresses: Sequence[ServerAddress], waits: Waits | None = None, *, together: bool = False, reference: str = ""
-) -> Beside:
-    """A function that adds a lane for each server to a race.
-
-    `waits`: how long it waits for them. `together`: they answer at once. `reference`: the server that the others are
-    compared with; "" for vanilla.
+    `waits`: how long it waits for them; None: as long as `Waits` says. `together`: they answer at once. `reference`:
+    the server that the others are compared with; "" for vanilla.
     """
-    # Imported here: most races need no HTTP, and this module is imported for every command.
-    from specrace.servers.connection import Waits
-    from specrace.servers.race import ServedRace
 
-    def add_lanes(
-        target: Target, prepared: PreparedRace, stop: Callable[[], bool], events: Iterator[Event]
+    addresses: Sequence[ServerAddress]
+    waits: Waits | None = None
+    together: bool = False
+    reference: str = ""
+
+    def __call__(
+        self, target: Target, prepared: PreparedRace, stop: Callable[[], bool], events: Iterator[Event]
     ) -> Iterator[Event]:
+        """The events of the race, with those of the servers."""
+        # Imported here: most races need no HTTP, and this module is imported for every command.
+        from specrace.servers.connection import Waits
+        from specrace.servers.race import ServedRace
+
         served = ServedRace(
             target,
             prepared.prompt,
             prepared.spec,
-            addresses,
+            self.addresses,
             decoder(target),
-            waits or Waits(),
+            self.waits or Waits(),
             stop,
             message=prepared.message,
-            together=together,
-            reference=reference,
+            together=self.together,
+            reference=self.reference,
         )
         return served.run(events)
-
-    return add_lanes
 
 
 def named_servers(texts: Sequence[str], *, together: bool = False) -> NamedServers:
@@ -121,7 +123,7 @@ def named_servers(texts: Sequence[str], *, together: bool = False) -> NamedServe
         return f"The server {name} answers: {dialect.engine}, model {dialect.model}."
 
     def race_beside(names: Sequence[str]) -> Beside:
-        return beside_servers([addresses[name] for name in names], race_waits, together=together)
+        return ServedLanes([addresses[name] for name in names], race_waits, together)
 
     return NamedServers(tuple(addresses), race_beside, describe)
 
