@@ -138,15 +138,16 @@ class Workbench:
         """
         on_progress("Reading the documents")
         stored = None if index is None else StoredIndex(index)
-        if stored is None:
-            texts = read_documents(documents, on_skip=on_skip, on_progress=on_progress)
-        else:
+        if stored is not None:
             texts = stored.documents(COMMAND_LINE.characters)
+        else:
+            texts = read_documents(documents, on_skip=on_skip, on_progress=on_progress)
         on_progress("Loading the embedder")
         embedder = load_embedder(DEFAULT_EMBEDDER if stored is None else stored.header.embedder)
         on_progress("Loading the model")
         choice = choose_model(model, **settings)
-        target = _load_with_heads(choice, ready=ready, followers=followers)
+        target = load_target(choice, ready=ready, followers=followers)
+        attach_heads(target, choice.heads, head_lanes())
         cross_encoder = load_reranker(reranker, device=target.device_type)
         if stored is None:
             on_progress("Indexing the documents")
@@ -172,7 +173,8 @@ class Workbench:
         choice = self.choice.with_model(find_source(model), dtype)
         # Collect before loading, because a replaced model in a reference cycle still occupies memory.
         _freeze_garbage()
-        target = _load_with_heads(choice)
+        target = load_target(choice)
+        attach_heads(target, choice.heads, head_lanes())
         _freeze_garbage()
         return self.with_target(target)
 
@@ -318,14 +320,6 @@ class Workbench:
         curve = None if self.curve is None else self.curve.near(size)
         max_draft = largest_draft(spec, self.target.device_type, curve, chains_only=self.target.chains_only)
         return size + spec.max_new_tokens + max_draft <= self.target.max_context
-
-
-def _load_with_heads(choice: ModelChoice, **values: Any) -> Target:
-    """Load the target of a choice, and its heads. Raises InputError."""
-    # A lean target frees rows of the output layer that a head may share.
-    target = load_target(replace(choice, lean=choice.lean and not choice.heads), **values)
-    attach_heads(target, choice.heads, head_lanes())
-    return target
 
 
 def token_limits(embedder: Embedder, target: Target) -> list[TokenLimit]:

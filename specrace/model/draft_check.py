@@ -35,22 +35,17 @@ def check_trees(target: Target) -> None:
             f"{advice(target.config.model_type)}."
         ) from error
     if not math.isfinite(largest_gap):
-        raise InputError(not_finite(target))
+        if target.dtype == torch.float16:
+            raise InputError(f"{target.name} computes numbers that are too large for float16; use --dtype bfloat16.")
+        raise InputError(
+            f"{target.name} computes numbers that are not finite, so its weights or its config.json are damaged; "
+            "fetch it again."
+        )
     if largest_gap > TOLERANCE[target.dtype]:
         raise InputError(
             f"{target.name} computes other logits for a {_draft_word(target)} of drafts than without drafts "
             f"(they differ by {largest_gap:.2g}); {advice(target.config.model_type)}."
         )
-
-
-def not_finite(target: Target) -> str:
-    """What is wrong with a model whose scores are not finite, and what to do."""
-    if target.dtype == torch.float16:
-        return f"{target.name} computes numbers that are too large for float16; use --dtype bfloat16."
-    return (
-        f"{target.name} computes numbers that are not finite, so its weights or its config.json are damaged; "
-        "fetch it again."
-    )
 
 
 def _draft_word(target: Target) -> str:

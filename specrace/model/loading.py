@@ -39,23 +39,26 @@ def load_target(
     - `followers`: the other processes that hold parts of this model (`specrace.model.tensor_parallel.run`).
     - `adapter`: the folder of a low-rank adapter to merge, "none", or "auto": the shipped adapter, if it fits.
     - `ready`: False if the device is not available yet: nothing is computed until the caller calls `make_ready`.
-    - `lean`: free weights of which a captured forward has copies; not for `--peers`, which run the model's own layers.
+    - `lean`: free weights of which a captured forward has copies, unless heads are loaded, which may share them; not
+      for `--peers`, which run the model's own layers.
 
     Raises InputError for a model that does not exist, is not a causal language model, cannot score trees, or cannot be
     spread over devices or split over processes as requested; and for a draft model with a different vocabulary.
     """
     choice = choose_model(model, **settings)
     placement = place(choice, device_map, followers)
+    # A lean target frees rows of the output layer that a head may share.
+    lean = choice.lean and not choice.heads
     target = load_eager(choice.source, attention, placement)
     if ready:
         check_trees(target)
     if choice.draft is not None:
-        target.drafting = load_draft_model(choice.draft, target, graphs=graphs, ready=ready, lean=choice.lean)
+        target.drafting = load_draft_model(choice.draft, target, graphs=graphs, ready=ready, lean=lean)
     elif Path(choice.source.location).resolve() == BUNDLED_MODEL:
         target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL, graphs=graphs)
     if ready and graphs and followers is None:
         capture(target)
-        if choice.lean:
+        if lean:
             drop_layers(target)
     return target
 

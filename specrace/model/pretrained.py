@@ -38,11 +38,10 @@ from specrace.model.weights.source import ModelSource
 
 def load_eager(source: ModelSource, attention: str, placement: Placement) -> Target:
     """Load a target onto its devices, without checking or capturing it. Raises InputError."""
-    location = shorten(source.location)
     device_map, followers, is_int8 = placement.device_map, placement.followers, placement.dtype == INT8
     exists = os.path.exists(source.location)  # noqa: PTH110 (Path.exists raises for a name that is too long)
     if source.is_folder and not exists:
-        raise InputError(f"There is no model at {location}; give a folder with config.json, or a hub id.")
+        raise InputError(f"There is no model at {shorten(source.location)}; give a folder with config.json, or a hub id.")
     try:
         model, tokenizer = _load_parts(source, attention, placement)
         title, prompt_style = adapt(model, tokenizer, source.title, placement.adapter)
@@ -56,9 +55,9 @@ def load_eager(source: ModelSource, attention: str, placement: Placement) -> Tar
     # transformers raises many kinds of errors; a user needs to know which model failed to load.
     except Exception as error:
         if lacks_memory(error):
-            raise memory_error(placement.device, location) from error
+            raise memory_error(placement.device, shorten(source.location)) from error
         raise InputError(
-            f"The model {location} could not be loaded ({first_line(error)}); "
+            f"The model {shorten(source.location)} could not be loaded ({first_line(error)}); "
             "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
         ) from error
     if followers is not None:
