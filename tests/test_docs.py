@@ -109,6 +109,7 @@ def arguments_of(command: str, after: str) -> list[str]:
     return words[words.index(after) + 1 :]
 
 
+@pytest.mark.usefixtures("example_folder")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_can_be_parsed(command: str) -> None:
     words = shlex.split(command, comments=True)

@@ -117,7 +117,7 @@ def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
     sources.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of documents")
     add_search_arguments(parser, sources, "--corpus")
     parser.add_argument(
-        "--settings", type=Path, metavar="FILE.json", help="a file that recommend wrote: the page opens with it"
+        "--settings", type=read_settings, metavar="FILE.json", help="a file that recommend wrote: a page opens with it"
     )
     parser.add_argument(
         "--keep-outputs",
@@ -265,9 +265,8 @@ def check(options: argparse.Namespace) -> ServerConfig:
 
 def _check_race(options: argparse.Namespace) -> ServerConfig:
     """Check the arguments of a page that races: its settings, models and documents. Raises InputError."""
-    settings = None if options.settings is None else read_settings(options.settings)
-    if settings is not None and is_twin(settings["method"]):
-        raise InputError(f"The page has no lane {settings['method']}; race it on the command line.")
+    if options.settings is not None and is_twin(lane := options.settings["method"]):
+        raise InputError(f"The page has no lane {lane}; race it on the command line.")
     model = choose_starting_model(options)
     draft = None if options.draft_model is None else find_or_allow(options.draft_model, options)
     names = () if zero_gpu.is_enabled() else options.models
@@ -277,7 +276,7 @@ def _check_race(options: argparse.Namespace) -> ServerConfig:
     else:
         # Raises InputError for a folder that is not an index.
         StoredIndex(options.index)
-    return _config(options, model, draft, models, settings)
+    return _config(options, model, draft, models, options.settings)
 
 
 def _config(

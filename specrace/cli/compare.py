@@ -50,7 +50,10 @@ def add_parser(commands: Any) -> None:
     _add_server_arguments(parser)
     _add_question_arguments(parser)
     parser.add_argument(
-        "--settings", type=Path, metavar="FILE.json", help="the second server's settings, as recommend wrote them"
+        "--settings",
+        type=read_settings,
+        metavar="FILE.json",
+        help="the second server's settings, as recommend wrote them",
     )
     parser.add_argument(
         "--cost-curve",
@@ -189,7 +192,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
     concurrencies = read_concurrency(options.concurrency)
     lane = None
     if options.settings is not None:
-        settings = read_settings(options.settings)
+        settings = dict(options.settings)
         lane = ScoredLane.of(settings.pop("method"), settings, settings.pop("num_draft"))
     servers = read_servers(options.servers or [], lane)
     questions = read_served_questions(options)

@@ -47,7 +47,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--repeat", default=1, metavar="N|auto", help=repeat_help.replace("%", "%%"))
     add_server_argument(parser)
     add_reference_argument(parser)
-    parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
+    parser.add_argument("--save", type=recording_file, metavar="FILE.jsonl", help="record the race")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,8 +55,6 @@ def run(options: argparse.Namespace) -> int:
     run_again = read_repeat(options.repeat)
     if not options.question.strip():
         raise InputError("Type a question first, in quotes after 'race'.")
-    if options.save is not None:
-        check_recording_file(options.save)
     spec = race_spec(options).with_options_in_names()
     request = RaceRequest(options.question, spec, options.passages, options.noise, options.thinking)
     check_together(options)
@@ -80,8 +78,10 @@ def read_repeat(text: Any) -> Callable[[Repeated], bool]:
     return repeat_times(runs)
 
 
-def check_recording_file(file: Path) -> None:
-    """Raise InputError if a race cannot be saved to `file`, or if msgspec, which recordings need, is missing."""
+def recording_file(path: str) -> Path:
+    """The file that --save names. Raises InputError if a race cannot be saved there, or if msgspec is missing."""
     if find_spec("msgspec") is None:
         raise InputError("--save needs msgspec, which is not installed; install it, or race without --save.")
+    file = Path(path)
     check_destination(file)
+    return file

@@ -41,7 +41,9 @@ def load_eager(source: ModelSource, attention: str, placement: Placement) -> Tar
     device_map, followers, is_int8 = placement.device_map, placement.followers, placement.dtype == INT8
     exists = os.path.exists(source.location)  # noqa: PTH110 (Path.exists raises for a name that is too long)
     if source.is_folder and not exists:
-        raise InputError(f"There is no model at {shorten(source.location)}; give a folder with config.json, or a hub id.")
+        raise InputError(
+            f"There is no model at {shorten(source.location)}; give a folder with config.json, or a hub id."
+        )
     try:
         model, tokenizer = _load_parts(source, attention, placement)
         title, prompt_style = adapt(model, tokenizer, source.title, placement.adapter)

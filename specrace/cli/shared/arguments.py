@@ -118,7 +118,7 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
     add_model_arguments(parser)
     parser.add_argument(
         "--settings",
-        type=Path,
+        type=read_settings,
         metavar="FILE.json",
         help="a file that recommend wrote, instead of --lanes, --option and --num-draft",
     )
@@ -148,7 +148,7 @@ def race_spec(options: argparse.Namespace) -> RaceSpec:
     values = {name: getattr(options, name) for name in SPEC_SETTINGS}
     if options.settings is None:
         return RaceSpec(lane_names(options.lanes), options=lane_options(options.option), **values)
-    lane_settings = read_settings(options.settings)
+    lane_settings = dict(options.settings)
     name, num_draft = lane_settings.pop("method"), lane_settings.pop("num_draft")
     return RaceSpec((name,), options={name: lane_settings}, **values | {"num_draft": num_draft})
 

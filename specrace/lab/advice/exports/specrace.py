@@ -22,10 +22,10 @@ def export(choice: Choice) -> Export:
     return Export(f"--settings {SETTINGS_FILE}", files={SETTINGS_FILE: json.dumps(settings, indent=1) + "\n"})
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+def read_settings(path: str | Path) -> dict[str, Any]:
     """The keyword arguments of `generate` in a settings file: method, num_draft and options. Raises InputError."""
     try:
-        settings = json.loads(read_text(path, _MAX_BYTES, _HINT))
+        settings = json.loads(read_text(Path(path), _MAX_BYTES, _HINT))
         method = str(settings["method"])
         options = dict(settings["options"])
         num_draft = int(settings["num_draft"])
