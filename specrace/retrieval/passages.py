@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
 from specrace.retrieval.addresses import Addresses
 from specrace.retrieval.code_spans import is_inside, overlapping
@@ -79,12 +79,18 @@ def split_passages(document: Document, *, max_words: int = 110, limits: Sequence
     """Cut a document into passages of at most `max_words` words, in order. They cover all text but whitespace.
 
     Whole paragraphs are merged while they fit. A paragraph that is too long is cut between sentences, a sentence that
-    is too long between words. A heading stays with the text below it. `limits`: see `fit_passages`.
+    is too long between words. A heading stays with the text below it. A passage with more tokens than one of the
+    `limits` is cut as `fit_passages` does it.
     """
     if max_words < 1:
         raise ValueError(f"max_words is {max_words}: a passage holds one word or more")
-    passages = _passages(document, _pack(_units(document, max_words), max_words))
-    return fit_passages(document, passages, limits)
+    title, text = document.title, document.text
+    spans = list(_pack(_units(document, max_words), max_words))
+    too_long = _too_long([f"{title}\n{text[start:end]}" for start, end in spans], limits)
+    fitting = chain.from_iterable(
+        _halves(title, text, span, limits) if number in too_long else [span] for number, span in enumerate(spans)
+    )
+    return _passages(document, fitting)
 
 
 def split_by_tokens(
@@ -117,49 +123,51 @@ def _passages(document: Document, spans: Iterable[Span]) -> list[Passage]:
     ]
 
 
-def fit_passages(document: Document, passages: Sequence[Passage], limits: Sequence[TokenLimit]) -> list[Passage]:
-    """The document's passages; one with more tokens than a limit is cut near its middle, as often as necessary.
+def fit_passages(passages: Sequence[Passage], limits: Sequence[TokenLimit]) -> list[Passage]:
+    """The passages; one with more tokens than a limit is cut near its middle, as often as necessary.
 
-    It is cut between paragraphs, else between sentences, words or characters. The pieces leave out only whitespace.
+    It is cut between paragraphs, else between sentences, words or characters. The pieces leave out only whitespace, and
+    keep the passage's address.
     """
-    too_long = set[int]()
-    for limit in limits:
-        counts = limit.count([embedded_text(passage) for passage in passages])
-        too_long.update(number for number, tokens in enumerate(counts) if tokens > limit.max_tokens)
-    if not too_long:
-        return list(passages)
-    spans = {number: list(_halves(passages[number], 0, len(passages[number].text), limits)) for number in too_long}
-    addresses = Addresses(document.text, document.marks)
+    too_long = _too_long([embedded_text(passage) for passage in passages], limits)
     fitted = list[Passage]()
     for number, passage in enumerate(passages):
         if number not in too_long:
             fitted.append(passage)
             continue
-        for start, end in spans[number]:
-            first, last = passage.start + start, passage.start + end
-            # An upload's documents come without marks.
-            place = addresses.describe(first, last) if document.marks else passage.place
-            text, code = passage.text[start:end], overlapping(passage.code, start, end)
-            fitted.append(replace(passage, start=first, end=last, text=text, place=place, code=code))
+        text, offset = passage.text, passage.start
+        for start, end in _halves(passage.title, text, (0, len(text)), limits):
+            code = overlapping(passage.code, start, end)
+            fitted.append(replace(passage, start=offset + start, end=offset + end, text=text[start:end], code=code))
     return fitted
 
 
-def _halves(passage: Passage, start: int, end: int, limits: Sequence[TokenLimit]) -> Iterator[Span]:
-    """Cut text[start:end] of a passage in two until every piece is within the limits, or is a single character."""
-    text = f"{passage.title}\n{passage.text[start:end]}"
-    if end - start < 2 or all(limit.count([text])[0] <= limit.max_tokens for limit in limits):
-        yield start, end
-        return
-    body = passage.text[start:end]
-    middle = start + len(body) // 2
-    for spans in (split_paragraphs(body), split_sentences(body), (word.span() for word in _WORD.finditer(body))):
-        cuts = [start + first for first, _ in spans if first]
+def _too_long(texts: Sequence[str], limits: Sequence[TokenLimit]) -> set[int]:
+    """The numbers of the texts that have more tokens than a limit."""
+    counts = ((limit, limit.count(texts)) for limit in limits)
+    return {number for limit, tokens in counts for number, count in enumerate(tokens) if count > limit.max_tokens}
+
+
+def _halves(title: str, text: str, span: Span, limits: Sequence[TokenLimit]) -> Iterator[Span]:
+    """Cut a span of the text in two until every piece is within the limits, or is a single character."""
+    uncut = [span]
+    while uncut:
+        start, end = uncut.pop()
+        if end - start < 2 or not _too_long([f"{title}\n{text[start:end]}"], limits):
+            yield start, end
+        else:
+            middle = start + _middle(text[start:end])
+            uncut += [(middle, end), (start, start + len(text[start:middle].rstrip()))]
+
+
+def _middle(text: str) -> int:
+    """Where a paragraph begins, else a sentence, a word or a character, nearest to the middle of the text."""
+    middle = len(text) // 2
+    for spans in (split_paragraphs(text), split_sentences(text), (word.span() for word in _WORD.finditer(text))):
+        cuts = [start for start, _ in spans if start]
         if cuts:
-            middle = min(cuts, key=lambda cut: abs(cut - middle))
-            break
-    before = start + len(passage.text[start:middle].rstrip())
-    yield from _halves(passage, start, before, limits)
-    yield from _halves(passage, middle, end, limits)
+            return min(cuts, key=lambda cut: abs(cut - middle))
+    return middle
 
 
 def embedded_text(passage: Passage) -> str:

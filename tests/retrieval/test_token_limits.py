@@ -54,7 +54,7 @@ def test_the_embedder_and_the_target_read_every_passage_whole(bundled: Workbench
 def test_the_passages_of_the_bundled_documents_fit_as_they_are(bundled: Workbench) -> None:
     for document in read_documents([CORPUS]):
         passages = split_passages(document)
-        assert fit_passages(document, passages, bundled.token_limits) == passages
+        assert fit_passages(passages, bundled.token_limits) == passages
 
 
 def test_an_unknown_word_counts_by_its_characters(embedder: Embedder) -> None:
@@ -78,7 +78,9 @@ def count_characters(texts: list[str]) -> list[int]:
 def test_a_cut_passage_keeps_its_offsets_and_all_its_text(text: str, max_tokens: int) -> None:
     document = Document("a.md", "T", text)
     passages = split_passages(document, max_words=40)
-    fitted = fit_passages(document, passages, [TokenLimit(count_characters, max_tokens)])  # type: ignore[arg-type]
+    limits = [TokenLimit(count_characters, max_tokens)]  # type: ignore[arg-type]
+    fitted = fit_passages(passages, limits)
+    assert fitted == split_passages(document, max_words=40, limits=limits)
     assert all(text[passage.start : passage.end] == passage.text == passage.text.strip() != "" for passage in fitted)
     assert all(len(embedded_text(passage)) <= max_tokens for passage in fitted)
     joined = "".join("".join(passage.text.split()) for passage in fitted)
@@ -90,7 +92,7 @@ def test_a_passage_is_cut_between_paragraphs_else_sentences_else_words() -> None
         document = Document("a.md", "", text)
         # The embedded text begins with the title, which is empty here, and a line break.
         limit = TokenLimit(count_characters, max_tokens + 1)  # type: ignore[arg-type]
-        return [passage.text for passage in fit_passages(document, split_passages(document), [limit])]
+        return [passage.text for passage in split_passages(document, limits=[limit])]
 
     assert pieces("One. Two.\n\nSix. Ten.", 12) == ["One. Two.", "Six. Ten."]
     assert pieces("One two. Six ten and on.", 16) == ["One two.", "Six ten and on."]
@@ -100,7 +102,7 @@ def test_a_passage_is_cut_between_paragraphs_else_sentences_else_words() -> None
 def test_the_halves_of_a_passage_have_their_own_addresses() -> None:
     document = Document("a.txt", "", "One two.\n\nSix ten.", (Mark(0, "line", 1),), code=((10, 13),))
     limit = TokenLimit(count_characters, 10)  # type: ignore[arg-type]
-    first, second = fit_passages(document, split_passages(document), [limit])
+    first, second = split_passages(document, limits=[limit])
     assert (first.place, second.place) == ("line 1", "line 3") and (first.code, second.code) == ((), ((0, 3),))
 
 

@@ -118,12 +118,11 @@ class VisitWorkbenches:
 def _index(shared: Workbench, upload: Upload) -> Generator[str, None, Workbench]:
     """Index an upload. Yields the progress before every batch, and returns a workbench on the upload."""
     documents, parsed = upload.parse()
-    by_document = {document.name: document for document in documents}
     limits = shared.token_limits
     passages = [
         passage
-        for name, group in groupby(parsed, lambda passage: passage.document)
-        for passage in fit_passages(by_document[name], list(group), limits)
+        for _, group in groupby(parsed, lambda passage: passage.document)
+        for passage in fit_passages(list(group), limits)
     ]
     texts, vectors = [embedded_text(passage) for passage in passages], []
     for start in range(0, len(texts), BATCH_SIZE):
