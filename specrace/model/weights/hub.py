@@ -14,8 +14,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from specrace.core.errors import InputError, first_line, shorten
-from specrace.model.weights.gguf_names import GgufFile
-from specrace.model.weights.names import WEIGHTS, NamedModel, hub_home, unchecked_mark
+from specrace.model.weights.names import WEIGHTS, NamedModel, hub_home
+from specrace.model.weights.source import GgufFile
 from specrace.model.weights.storage import (
     HUB_VARIABLE,
     OnProgress,
@@ -32,15 +32,15 @@ CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
 _PARTIAL = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
 
 
-def fetch_snapshot(model: NamedModel, folder: Path, on_progress: OnProgress) -> None:
+def fetch_snapshot(model: NamedModel, unchecked: Path, on_progress: OnProgress) -> None:
     """Fetch the files that the hub's cache lacks, and check every large file's hash.
 
-    A marker beside the model's `folder` exists until the hashes are checked, so that after an interruption the next
-    fetch checks them.
+    The marker file `unchecked` exists until the hashes are checked, so that after an interruption the next fetch checks
+    them.
     """
     from huggingface_hub import HfApi, constants, snapshot_download
 
-    hub, unchecked, cache = str(model.source), unchecked_mark(folder), Path(constants.HF_HUB_CACHE)
+    hub, cache = str(model.source), Path(constants.HF_HUB_CACHE)
     with _hub_errors(cache):
         info = HfApi().model_info(hub, timeout=HUB_LIMIT_S, files_metadata=True)
         files, patterns = _files_to_fetch(info.siblings or [])
