@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from specrace.core.errors import DeviceError, InputError, shorten
-from specrace.model.machine.device_map import DeviceMap, choose_map, one_device, require_accelerate
+from specrace.model.machine.device_map import DeviceMap, count_accelerators
 from specrace.model.scorer import DTYPES, INT8
 from specrace.model.tensor_parallel import Followers, check_num_devices
 from specrace.model.weights.source import AUTO, NONE, ModelChoice
@@ -52,6 +53,21 @@ def place(choice: ModelChoice, device_map: DeviceMap | None, followers: Follower
     return Placement(device, dtype, adapter, device_map, followers)
 
 
+def choose_map(device: str) -> DeviceMap | None:
+    """The device map to load with: "auto" if `device` is "auto" and there are several GPUs, else None."""
+    return "auto" if device == "auto" and count_accelerators() > 1 else None
+
+
+def require_accelerate(device_map: DeviceMap) -> None:
+    """Raises InputError if the package accelerate is not installed; a device map needs it."""
+    if find_spec("accelerate") is None:
+        targets = f"{count_accelerators()} GPUs" if isinstance(device_map, str) else "several devices"
+        raise InputError(
+            f"To spread a model over {targets}, transformers needs accelerate: pip install accelerate, or choose "
+            "--device cuda."
+        )
+
+
 def resolve_device(device: str, dtype: str | None) -> str:
     """The device that `device` names: "auto" is the GPU, or the CPU if there is no GPU.
 
@@ -59,7 +75,9 @@ def resolve_device(device: str, dtype: str | None) -> str:
     """
     if dtype is not None and dtype not in (*DTYPES, INT8):
         raise InputError(f"There is no dtype {shorten(repr(dtype))}; choose from {', '.join((*DTYPES, INT8))}.")
-    resolved = one_device(device)
+    resolved = device
+    if device == "auto":
+        resolved = "cuda" if count_accelerators() else "cpu"
     if dtype == INT8 and resolved != "cpu":
         raise InputError("int8 weights are for one CPU; use --device cpu, or --dtype bfloat16.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):

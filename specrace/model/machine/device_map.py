@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -23,28 +22,6 @@ DeviceMap = str | Mapping[str, Any]
 def count_accelerators() -> int:
     """The number of GPUs that torch can use."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def one_device(device: str) -> str:
-    """`device` itself; for "auto" the GPU, or the CPU if there is no GPU."""
-    if device != "auto":
-        return device
-    return "cuda" if count_accelerators() else "cpu"
-
-
-def choose_map(device: str) -> DeviceMap | None:
-    """The device map to load with: "auto" if `device` is "auto" and there are several GPUs, else None."""
-    return "auto" if device == "auto" and count_accelerators() > 1 else None
-
-
-def require_accelerate(device_map: DeviceMap) -> None:
-    """Raises InputError if the package accelerate is not installed; a device map needs it."""
-    if find_spec("accelerate") is None:
-        targets = f"{count_accelerators()} GPUs" if isinstance(device_map, str) else "several devices"
-        raise InputError(
-            f"To spread a model over {targets}, transformers needs accelerate: pip install accelerate, or choose "
-            "--device cuda."
-        )
 
 
 def is_spread(model: Any) -> bool:

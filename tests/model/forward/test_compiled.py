@@ -33,6 +33,7 @@ from specrace.drafters import native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import capture as replays
+from specrace.model import placement
 from specrace.model.capture import capture_replay
 from specrace.model.forward.compiled import decoder, jit, processor
 from specrace.model.forward.compiled.ahead import compile_decoder
@@ -43,7 +44,6 @@ from specrace.model.forward.compiled.vectors import BFLOAT16
 from specrace.model.forward.products import quantized, round_weights
 from specrace.model.forward.tree_inputs import TreeInputs
 from specrace.model.loading import load_target, make_ready
-from specrace.model.machine import device_map
 from specrace.model.machine.roofline import weight_bytes
 from specrace.model.placement import resolve_device
 from specrace.model.target import Target
@@ -621,7 +621,7 @@ def test_int8_is_refused_for_models_and_devices_without_the_decoder(tmp_path: Pa
 
 def test_int8_with_device_auto_is_refused_on_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     resolve_device("auto", "int8")
-    monkeypatch.setattr(device_map, "count_accelerators", lambda: 1)
+    monkeypatch.setattr(placement, "count_accelerators", lambda: 1)
     with pytest.raises(InputError, match="int8 weights are for one CPU"):
         resolve_device("auto", "int8")
 

@@ -19,6 +19,7 @@ from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.hf import custom_generate
+from specrace.model import placement
 from specrace.model.capture import capture
 from specrace.model.draft_model import DraftModel
 from specrace.model.forward.kv import KVStore
@@ -159,8 +160,9 @@ def test_a_model_whose_layers_are_not_found_is_refused() -> None:
 def test_auto_chooses_from_the_available_devices(
     device: str, gpus: int, expected: tuple[str, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_map, "count_accelerators", lambda: gpus)
-    assert (device_map.one_device(device), device_map.choose_map(device)) == expected
+    monkeypatch.setattr(placement, "count_accelerators", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    assert (placement.resolve_device(device, None), placement.choose_map(device)) == expected
 
 
 @pytest.mark.parametrize(("available", "expected"), [(True, 3), (False, 0)])
@@ -173,7 +175,7 @@ def test_only_accelerators_that_torch_can_use_are_counted(
 
 
 def test_without_a_gpu_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_map, "count_accelerators", lambda: 0)
+    monkeypatch.setattr(placement, "count_accelerators", lambda: 0)
     target = load_target(device="auto")
     assert target.device.type == "cpu" and target.dtype == torch.float32 and "TorchScript" in target.forward_kind
 
@@ -195,8 +197,8 @@ def test_another_model_is_loaded_on_the_requested_device(monkeypatch: pytest.Mon
 def test_several_gpus_without_accelerate_are_refused_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(device_map, "count_accelerators", lambda: 2)
-    monkeypatch.setattr(device_map, "find_spec", lambda _: None)
+    monkeypatch.setattr(placement, "count_accelerators", lambda: 2)
+    monkeypatch.setattr(placement, "find_spec", lambda _: None)
     assert cli.main(["race", "Why?", "--device", "auto"]) == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
     assert (
@@ -215,8 +217,8 @@ def test_with_several_gpus_transformers_chooses_the_device_map(monkeypatch: pyte
         loading_info = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set()}
         return spread_model(tiny_model("llama", vocab_size=4160)), loading_info
 
-    monkeypatch.setattr(device_map, "count_accelerators", lambda: 2)
-    monkeypatch.setattr(device_map, "find_spec", lambda _: "accelerate is installed")
+    monkeypatch.setattr(placement, "count_accelerators", lambda: 2)
+    monkeypatch.setattr(placement, "find_spec", lambda _: "accelerate is installed")
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", load)
     with TwoDevices():
         target = load_target(device="auto")
