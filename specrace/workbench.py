@@ -29,10 +29,9 @@ from specrace.model.weights.source import ModelChoice, ModelSettings, ModelSourc
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, ignore, read_documents
-from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, SentenceEmbedder, encodable, load_embedder
+from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, load_embedder
 from specrace.retrieval.index import SearchIndex, open_index
 from specrace.retrieval.limits import COMMAND_LINE
-from specrace.retrieval.passages import TokenLimit
 from specrace.retrieval.prompt import (
     Prompt,
     PromptStyle,
@@ -44,10 +43,8 @@ from specrace.retrieval.prompt import (
 from specrace.retrieval.rerank import LIGHT, NONE, load_reranker
 from specrace.retrieval.retriever import Hit, Retriever, cut_to_fit
 from specrace.retrieval.store import StoredIndex
+from specrace.retrieval.token_limits import TokenLimit, token_limits
 from specrace.views.detokenize import Narrator
-
-# The share of the target's context that a passage may fill; the question, the template and the answer need the rest.
-PASSAGE_SHARE = 0.75
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,8 @@ class Workbench:
         cross_encoder = load_reranker(reranker, device=target.device_type)
         if stored is None:
             on_progress("Indexing the documents")
-            passages: SearchIndex = open_index(texts, embedder, cache_dir, token_limits(embedder, target))
+            limits = token_limits(embedder, target.tokenizer, target.max_context)
+            passages: SearchIndex = open_index(texts, embedder, cache_dir, limits)
         else:
             on_progress(f"Opening the index ({stored.header.describe()})")
             passages = stored.open(embedder, reranker != NONE)
@@ -189,7 +187,7 @@ class Workbench:
     @property
     def token_limits(self) -> list[TokenLimit]:
         """The most tokens of a passage, for the embedder and for the target."""
-        return token_limits(self.embedder, self.target)
+        return token_limits(self.embedder, self.target.tokenizer, self.target.max_context)
 
     @property
     def num_passages(self) -> int:
@@ -320,20 +318,6 @@ class Workbench:
         curve = None if self.curve is None else self.curve.near(size)
         max_draft = largest_draft(spec, self.target.device_type, curve, chains_only=self.target.chains_only)
         return size + spec.max_new_tokens + max_draft <= self.target.max_context
-
-
-def token_limits(embedder: Embedder, target: Target) -> list[TokenLimit]:
-    """The most tokens of a passage and its title: what the embedder reads, and a share of the target's context."""
-    tokenizer = target.tokenizer
-
-    def count(texts: Sequence[str]) -> list[int]:
-        plain = [encodable(text) for text in texts]
-        return [len(ids) for ids in tokenizer(plain, add_special_tokens=False, verbose=False)["input_ids"]]
-
-    limits = [TokenLimit(count, int(PASSAGE_SHARE * target.max_context))]
-    if isinstance(embedder, SentenceEmbedder):
-        limits.append(TokenLimit(embedder.count_covered, embedder.room))
-    return limits
 
 
 def _tokenize(target: Target, documents: Sequence[Document]) -> list[list[int]]:

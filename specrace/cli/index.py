@@ -17,8 +17,9 @@ from specrace.retrieval.build import Split, add_to_index, build_index, require_a
 from specrace.retrieval.documents import stream_documents
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER, SentenceEmbedder, load_embedder
 from specrace.retrieval.limits import INDEXING
-from specrace.retrieval.passages import TokenLimit, split_by_tokens, split_passages
+from specrace.retrieval.passages import split_by_tokens, split_passages
 from specrace.retrieval.store import IndexHeader, read_header
+from specrace.retrieval.token_limits import TokenLimit
 
 PASSAGE_TOKENS = Setting("passage_tokens", None, "--passage-tokens", "maximum length of a passage, in tokens", 32, 8192)
 OVERLAP = Setting("overlap", 0, "--overlap", "tokens that two passages share, in whole sentences", 0, 4096)

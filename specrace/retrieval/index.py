@@ -16,7 +16,8 @@ from specrace.core.errors import InputError
 from specrace.core.files import user_cache_folder, write_atomically
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
-from specrace.retrieval.passages import Passage, TokenLimit, embedded_text, split_passages
+from specrace.retrieval.passages import Passage, embedded_text, split_passages
+from specrace.retrieval.token_limits import TokenLimit
 
 MAX_CACHE_FILES = 32
 _PREFIX, _SUFFIX = "passages-", ".vectors"

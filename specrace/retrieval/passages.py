@@ -12,10 +12,10 @@ from specrace.retrieval.addresses import Addresses
 from specrace.retrieval.code_spans import is_inside, overlapping
 from specrace.retrieval.documents import Document
 from specrace.retrieval.sentences import Span, is_heading, split_paragraphs, split_sentences
+from specrace.retrieval.token_limits import TokenLimit
 
 __all__ = [
     "Passage",
-    "TokenLimit",
     "count_words",
     "embedded_text",
     "fit_passages",
@@ -65,14 +65,6 @@ class _Unit:
     opens_section: bool
     # Whether the unit is a heading and nothing else.
     is_bare_heading: bool
-
-
-@dataclass(frozen=True)
-class TokenLimit:
-    """The maximum number of tokens of a passage and its title together; `count` returns the number in each text."""
-
-    count: Callable[[Sequence[str]], Sequence[int]]
-    max_tokens: int
 
 
 def split_passages(document: Document, *, max_words: int = 110, limits: Sequence[TokenLimit] = ()) -> list[Passage]:

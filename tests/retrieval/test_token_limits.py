@@ -18,8 +18,9 @@ from specrace.engine.spec import RaceSpec
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, SentenceEmbedder
 from specrace.retrieval.index import open_index
-from specrace.retrieval.passages import TokenLimit, embedded_text, fit_passages, split_passages
+from specrace.retrieval.passages import embedded_text, fit_passages, split_passages
 from specrace.retrieval.readers.reading import Mark
+from specrace.retrieval.token_limits import TokenLimit
 from specrace.workbench import Workbench
 
 # A sentence of each script, which is repeated without a blank.
