@@ -164,9 +164,10 @@ def _race_question(
 
 @lru_cache(maxsize=1)
 def _open_workbench(documents: tuple[Path, ...], model: str, device: str, dtype: str | None) -> Workbench:
+    from specrace.model.weights.source import choose_model
     from specrace.workbench import Workbench
 
-    return Workbench.open(model=model, documents=documents, device=device, dtype=dtype)
+    return Workbench.open(choose_model(model, device=device, dtype=dtype), documents=documents)
 
 
 def _with_progress(events: Iterator[Event]) -> Iterator[Event]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.cost_curve import CostCurve
@@ -22,10 +22,10 @@ from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.heads.loading import attach_heads
 from specrace.lab.bench.calibrate import load_cached
 from specrace.model.chat.thoughts import find_thoughts
-from specrace.model.loading import load_target
+from specrace.model.loading import load_choice
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
-from specrace.model.weights.source import ModelChoice, ModelSettings, ModelSource, choose_model, find_source
+from specrace.model.weights.source import ModelChoice, ModelSource, choose_model, find_source
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, ignore, read_documents
@@ -114,7 +114,7 @@ class Workbench:
     @classmethod
     def open(
         cls,
-        model: str | Path | ModelSource | ModelChoice = BUNDLED_MODEL,
+        choice: ModelChoice | None = None,
         *,
         documents: Sequence[Path] = (CORPUS,),
         index: Path | None = None,
@@ -125,34 +125,34 @@ class Workbench:
         followers: Followers | None = None,
         on_progress: Callable[[str], object] = ignore,
         on_skip: Callable[[str], object] = ignore,
-        **settings: Unpack[ModelSettings],
     ) -> Workbench:
-        """Load everything; `on_progress` receives a line before each part. Raises InputError.
+        """Load everything, by default with the bundled model. Raises InputError.
 
-        `on_skip` receives a sentence about each document left out. A folder `index` from `build_index` replaces the
-        documents; 20 million of its characters are kept in memory. Other parameters: see `load_reranker` and
-        `load_target`.
+        `on_progress` receives a line before each part, and `on_skip` a sentence about each document left out. A folder
+        `index` from `build_index` replaces the documents; 20 million of its characters are kept in memory. Other
+        parameters: see `load_reranker` and `load_choice`.
         """
         on_progress("Reading the documents")
-        stored = None if index is None else StoredIndex(index)
-        if stored is not None:
-            texts = stored.documents(COMMAND_LINE.characters)
-        else:
+        if index is None:
             texts = read_documents(documents, on_skip=on_skip, on_progress=on_progress)
-        on_progress("Loading the embedder")
-        embedder = load_embedder(DEFAULT_EMBEDDER if stored is None else stored.header.embedder)
+            on_progress("Loading the embedder")
+            embedder = load_embedder(DEFAULT_EMBEDDER)
+        else:
+            stored = StoredIndex(index)
+            texts = stored.documents(COMMAND_LINE.characters)
+            on_progress("Loading the embedder")
+            embedder = load_embedder(stored.header.embedder)
+            on_progress(f"Opening the index ({stored.header.describe()})")
+            passages: SearchIndex = stored.open(embedder, reranker != NONE)
         on_progress("Loading the model")
-        choice = choose_model(model, **settings)
-        target = load_target(choice, ready=ready, followers=followers)
+        choice = choice or choose_model(BUNDLED_MODEL)
+        target = load_choice(choice, ready=ready, followers=followers)
         attach_heads(target, choice.heads, head_lanes())
         cross_encoder = load_reranker(reranker, device=target.device_type)
-        if stored is None:
+        if index is None:
             on_progress("Indexing the documents")
             limits = token_limits(embedder, target.tokenizer, target.max_context)
-            passages: SearchIndex = open_index(texts, embedder, cache_dir, limits)
-        else:
-            on_progress(f"Opening the index ({stored.header.describe()})")
-            passages = stored.open(embedder, reranker != NONE)
+            passages = open_index(texts, embedder, cache_dir, limits)
         retriever, curve = Retriever(passages, embedder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
         return cls(target, texts, retriever, embedder, curve, keep_outputs, choice=choice)
@@ -171,7 +171,7 @@ class Workbench:
         choice = self.choice.with_model(find_source(model), dtype)
         # Collect before loading, because a replaced model in a reference cycle still occupies memory.
         _freeze_garbage()
-        target = load_target(choice)
+        target = load_choice(choice)
         attach_heads(target, choice.heads, head_lanes())
         _freeze_garbage()
         return self.with_target(target)

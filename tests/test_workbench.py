@@ -18,7 +18,7 @@ from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.model.loading import load_target
 from specrace.model.target import Target
-from specrace.model.weights.source import ModelChoice
+from specrace.model.weights.source import ModelChoice, choose_model
 from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
 from specrace.views.recording_check import check
@@ -35,7 +35,7 @@ def test_documents_beyond_the_models_vocabulary_are_refused() -> None:
 
 
 def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workbench_module, "load_target", lambda *_, **__: tiny_target("llama"))
+    monkeypatch.setattr(workbench_module, "load_choice", lambda *_, **__: tiny_target("llama"))
     workbench = Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     # `tests/conftest.py` has replaced these functions by ones that do nothing.
     for function in (freeze, unfreeze):
@@ -53,7 +53,7 @@ def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeyp
 
 def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory may be too small for two models. This holds even if the next model cannot be loaded."""
-    monkeypatch.setattr(workbench_module, "load_target", lambda *_, **__: tiny_target("llama"))
+    monkeypatch.setattr(workbench_module, "load_choice", lambda *_, **__: tiny_target("llama"))
     first_workbench = Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     second_workbench = first_workbench.with_model("second")
     second = weakref.ref(second_workbench.target)
@@ -65,7 +65,7 @@ def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest
         targets_at_load.append(second())
         raise InputError("This machine has too little memory.")
 
-    monkeypatch.setattr(workbench_module, "load_target", load)
+    monkeypatch.setattr(workbench_module, "load_choice", load)
     with pytest.raises(InputError):
         first_workbench.with_model("third")
     assert targets_at_load == [None]
@@ -81,10 +81,10 @@ def test_another_model_gets_the_dtype_but_neither_draft_model_nor_adapter(
         loaded.append((choice.source.name, choice.dtype, draft, choice.adapter))
         return tiny_target("llama")
 
-    monkeypatch.setattr(workbench_module, "load_target", load)
+    monkeypatch.setattr(workbench_module, "load_choice", load)
     for loader in ("read_documents", "load_embedder", "load_reranker", "open_index"):
         monkeypatch.setattr(workbench_module, loader, lambda *_, **__: None)
-    workbench = Workbench.open(model="own/model", dtype="bfloat16", draft_model="draft", adapter="low-rank")
+    workbench = Workbench.open(choose_model("own/model", dtype="bfloat16", draft_model="draft", adapter="low-rank"))
     workbench.with_model("other")
     workbench.with_model("other", "float32")
     workbench.with_model("./own/model", "float32")

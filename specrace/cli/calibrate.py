@@ -42,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
     stderr = console(stderr=True)
     stderr.quiet = options.json
     quiet_model_library()
-    from specrace.model.loading import load_target
+    from specrace.model.loading import load_choice
 
-    target = load_target(read_model_choice(options), followers=options.followers)
+    target = load_choice(read_model_choice(options), followers=options.followers)
 
     def show_progress(message: str) -> None:
         stderr.print(f"{message} ...", style="dim")

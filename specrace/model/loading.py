@@ -15,11 +15,18 @@ from specrace.model.placement import place
 from specrace.model.pretrained import load_eager
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
-from specrace.model.weights.source import NONE, ModelChoice, ModelSettings, ModelSource, choose_model
+from specrace.model.weights.source import (
+    NONE,
+    ModelChoice,
+    ModelSettings,
+    ModelSource,
+    choose_model,
+    find_source,
+)
 
 
 def load_target(
-    model: str | Path | ModelSource | ModelChoice = BUNDLED_MODEL,
+    model: str | Path | ModelSource = BUNDLED_MODEL,
     *,
     attention: str = "sdpa",
     graphs: bool = True,
@@ -28,7 +35,7 @@ def load_target(
     ready: bool = True,
     **settings: Unpack[ModelSettings],
 ) -> Target:
-    """Load a model by short name, path or hub id, or from a `ModelChoice`, and check that it can score trees.
+    """Load a model by short name, path or hub id, and check that it can score trees.
 
     - `attention`: transformers' name of an attention implementation (see `supported_attention`).
     - `device`: "cpu", "cuda", "cuda:1", or "auto": the GPU, or the CPU if there is none; several GPUs get the layers
@@ -46,6 +53,21 @@ def load_target(
     spread over devices or split over processes as requested; and for a draft model with a different vocabulary.
     """
     choice = choose_model(model, **settings)
+    return load_choice(
+        choice, attention=attention, graphs=graphs, device_map=device_map, followers=followers, ready=ready
+    )
+
+
+def load_choice(
+    choice: ModelChoice,
+    *,
+    graphs: bool = True,
+    ready: bool = True,
+    attention: str = "sdpa",
+    device_map: DeviceMap | None = None,
+    followers: Followers | None = None,
+) -> Target:
+    """Load a model that was chosen; the parameters and errors are those of `load_target`."""
     placement = place(choice, device_map, followers)
     # A lean target frees rows of the output layer that a head may share.
     lean = choice.lean and not choice.heads
@@ -55,7 +77,7 @@ def load_target(
     if choice.draft is not None:
         target.drafting = load_draft_model(choice.draft, target, graphs=graphs, ready=ready, lean=lean)
     elif Path(choice.source.location).resolve() == BUNDLED_MODEL:
-        target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL, graphs=graphs)
+        target.drafting = partial(load_draft_model, find_source(BUNDLED_DRAFT_MODEL), graphs=graphs)
     if ready and graphs and followers is None:
         capture(target)
         if lean:
@@ -79,21 +101,20 @@ def make_ready(target: Target) -> None:
 
 
 def load_draft_model(
-    source: str | Path | ModelSource,
+    source: ModelSource,
     target: Target,
     *,
     graphs: bool = True,
     ready: bool = True,
     lean: bool = False,
 ) -> DraftModel:
-    """Load a model that drafts for `target`, by path or hub id, on the target's (first) device and in its dtype.
+    """Load a model that drafts for `target`, on the target's (first) device and in its dtype.
 
     `graphs`, `ready` and `lean` have the same meaning as in `load_target`. Raises InputError if the model cannot be
     loaded, or if its vocabulary differs from the target's.
     """
     dtype = str(target.dtype).removeprefix("torch.")
-    model = load_target(
-        source, device=str(target.device), dtype=dtype, adapter=NONE, graphs=graphs, ready=ready, lean=lean
-    )
+    choice = ModelChoice(source, str(target.device), dtype, adapter=NONE, lean=lean)
+    model = load_choice(choice, graphs=graphs, ready=ready)
     check_vocabulary(model, target)
     return DraftModel(model, target.vocab_size)

@@ -93,7 +93,7 @@ def _open_workbench(config: ServerConfig, on_progress: Callable[[str], None]) ->
         return open_default(choice), ""
     except DeviceError as error:
         # Races are slower on the CPU, but the page works.
-        return open_default(choice, device="cpu"), f". {error} Races run on the CPU instead."
+        return open_default(replace(choice, device="cpu")), f". {error} Races run on the CPU instead."
     except InputError as error:
         # A model that the user named is never replaced by the bundled one.
         if not config.is_default_model or choice.source.location == BUNDLED_MODEL:

@@ -48,7 +48,7 @@ def load_once(load: Callable[..., Target]) -> Callable[..., Target]:
     return load_chosen
 
 
-LOADERS = {"load_target": load_once(workbench.load_target), "load_embedder": functools.cache(workbench.load_embedder)}
+LOADERS = {"load_choice": load_once(workbench.load_choice), "load_embedder": functools.cache(workbench.load_embedder)}
 
 
 @pytest.fixture(scope="module", autouse=True)

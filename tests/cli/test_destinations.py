@@ -55,7 +55,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the work began")
 
     monkeypatch.setattr(race, "open_workbench", begin)
-    monkeypatch.setattr(loading, "load_target", begin)
+    monkeypatch.setattr(loading, "load_choice", begin)
 
 
 @pytest.mark.usefixtures("no_work")

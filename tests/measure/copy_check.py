@@ -24,7 +24,7 @@ from specrace.engine.request import RaceRequest
 from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec
 from specrace.lab.advice.presets import NAMES, find_curve
-from specrace.model.weights.source import find_source
+from specrace.model.weights.source import ModelChoice, find_source
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
 from specrace.workbench import Workbench
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--limit", type=int, help="maximum questions of a set")
     parser.add_argument("--max-new-tokens", type=int, default=96)
     options = parser.parse_args(arguments)
-    workbench = Workbench.open(model=fetch_if_missing(find_source(options.model), quiet=True), dtype="float32")
+    workbench = Workbench.open(ModelChoice(fetch_if_missing(find_source(options.model), quiet=True), dtype="float32"))
     curve, num_differing = find_curve(options.cost_curve), 0
     for name in ("documents", "open"):
         sums = {setting: dict.fromkeys(FIELDS, 0.0) for setting in SETTINGS}

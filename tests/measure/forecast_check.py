@@ -28,6 +28,7 @@ from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.cells import run_sweep
 from specrace.lab.scoring.score import ScoredLane
 from specrace.lab.scoring.sweep import Sweep
+from specrace.model.weights.source import choose_model
 from specrace.workbench import Workbench
 
 # Three races of four lanes: (draft tokens, lane -> options).
@@ -70,7 +71,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    workbench = Workbench.open(model=options.model, dtype=options.dtype)
+    workbench = Workbench.open(choose_model(options.model, dtype=options.dtype))
     curve = measure(workbench.target)
     prompts = []
     for line in read_prompts(SETS["documents"][0], options.limit):

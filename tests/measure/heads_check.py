@@ -26,6 +26,7 @@ from specrace.engine.generate import generate
 from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.heads.loading import attach_heads
+from specrace.model.weights.source import choose_model
 from specrace.workbench import Workbench
 from tests.heads import folders
 
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=0.0)
     options = parser.parse_args(arguments)
-    workbench = Workbench.open(options.model, dtype=options.dtype, heads=tuple(options.head))
+    workbench = Workbench.open(choose_model(options.model, dtype=options.dtype, heads=tuple(options.head)))
     if not workbench.target.heads:
         with TemporaryDirectory() as folder:
             made = [

@@ -31,6 +31,7 @@ from playwright.sync_api import sync_playwright
 from specrace.cli.answers import SETS
 from specrace.cli.shared.questions import read_questions
 from specrace.cli.shared.servers import ServedLanes
+from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.events import LEFT_OUT, Event, Started, Step, ending
 from specrace.engine.recording import save
 from specrace.engine.request import RaceRequest
@@ -39,6 +40,7 @@ from specrace.lab.bench.llama_cpp import tensors
 from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.score import ScoredLane, score_output
 from specrace.model.target import Target
+from specrace.model.weights.source import choose_model
 from specrace.servers.address import PORT, Launch
 from specrace.servers.launch import launched
 from specrace.ui.stage.html_file import read_recordings, write_html
@@ -246,7 +248,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     python = make_environment(options.folder)
-    rows = run_races(options, Workbench.open(dtype="float32"), python)
+    rows = run_races(options, Workbench.open(choose_model(BUNDLED_MODEL, dtype="float32")), python)
     for number, row in enumerate(rows):
         keeps = CASES[number % len(CASES)].keeps
         if row["forecast"] and not row["equal"] and (not keeps or number < len(CASES)):

@@ -37,6 +37,7 @@ from specrace.lab.bench.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer
 from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.score import ScoredLane, score_output
 from specrace.model.target import Target
+from specrace.model.weights.source import choose_model
 from specrace.workbench import Workbench
 from tests.lab.advice.exports.llama_cpp_flags import parse_flags
 from tests.lab.parts import transcript, write_log
@@ -174,7 +175,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--passages", type=int)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    workbench = Workbench.open(model=options.model, dtype="float32", adapter=options.adapter)
+    workbench = Workbench.open(choose_model(options.model, dtype="float32", adapter=options.adapter))
     transcripts = list(answers(workbench, options.limit, options.max_new_tokens, options.passages))
     rows = []
     with tempfile.TemporaryDirectory() as folder:

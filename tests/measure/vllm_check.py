@@ -34,7 +34,7 @@ from specrace.core.events import Step
 from specrace.engine.spec import RaceSpec
 from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.score import ScoredLane, score_output
-from specrace.model.weights.source import find_source
+from specrace.model.weights.source import choose_model, find_source
 from specrace.ngrams.past import PastOutputs
 from specrace.servers.address import ServerAddress
 from specrace.servers.client import ask
@@ -340,7 +340,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     program = make_environment(options.folder)
-    workbench = Workbench.open(model=options.model, dtype="float32", adapter="none")
+    workbench = Workbench.open(choose_model(options.model, dtype="float32", adapter="none"))
     requests = list(prompts(workbench, options.limit, options.max_new_tokens))
     measured: dict[str, list[dict[str, Any]]] = {}
     for case in CASES:

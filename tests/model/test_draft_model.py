@@ -25,6 +25,7 @@ from specrace.model.draft_model import GROWTH, DraftModel
 from specrace.model.loading import load_draft_model, load_target
 from specrace.model.sampling import warp
 from specrace.model.target import Target
+from specrace.model.weights.source import find_source
 from specrace.workbench import Workbench
 from tests.models import ARCHITECTURES, tiny_model, tiny_target
 from tests.parts import (
@@ -168,7 +169,7 @@ def test_a_draft_model_with_another_vocabulary_is_refused(
     bundled: Workbench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InputError, match=r"characters cannot draft for tiny: their vocabularies differ \(65 tokens"):
-        load_draft_model(ASSETS / "characters", bundled.target)
+        load_draft_model(find_source(ASSETS / "characters"), bundled.target)
     command = ["race", "Why?", "--lanes", "draft-model", "--draft-model"]
     assert main([*command, str(ASSETS / "characters")]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("characters cannot draft for tiny")
@@ -186,7 +187,7 @@ def test_a_draft_model_with_the_same_tokens_under_other_ids_is_refused(bundled: 
         text = text.replace('"Ġthe":', '"@@@@":').replace('"Ġof":', '"Ġthe":').replace('"@@@@":', '"Ġof":')
         (folder / file).write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"for instance 'Ġ(the|of)'"):
-        load_draft_model(folder, target)
+        load_draft_model(find_source(folder), target)
 
 
 def test_a_target_that_drafts_for_itself_accepts_every_draft() -> None:

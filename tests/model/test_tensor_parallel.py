@@ -213,8 +213,8 @@ def test_a_command_under_torchrun_loads_a_split_model(
     def load(*_: Any, followers: Followers, **__: Any) -> None:
         raise InputError(f"split in {followers.size}")
 
-    monkeypatch.setattr(loading, "load_target", load)
-    monkeypatch.setattr(workbench, "load_target", load)
+    monkeypatch.setattr(loading, "load_choice", load)
+    monkeypatch.setattr(workbench, "load_choice", load)
     monkeypatch.setattr(tensor_parallel, "run", lambda command: command(Followers(3)))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "3")

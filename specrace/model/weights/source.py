@@ -181,13 +181,13 @@ def named_source(name: str) -> ModelSource:
     return ModelSource(name, location or entry.source, entry, is_missing=location is None)
 
 
-def choose_model(model: str | Path | ModelSource | ModelChoice, **settings: Unpack[ModelSettings]) -> ModelChoice:
-    """The choice of a model by name or source, or a choice with other settings."""
+def choose_model(model: str | Path | ModelSource, **settings: Unpack[ModelSettings]) -> ModelChoice:
+    """The choice of a model by name or source."""
     values: dict[str, Any] = dict(settings)
     if "draft_model" in values:
         draft = values.pop("draft_model")
         values["draft"] = None if draft is None else find_source(draft)
-    return replace(model, **values) if isinstance(model, ModelChoice) else ModelChoice(find_source(model), **values)
+    return ModelChoice(find_source(model), **values)
 
 
 def find_gguf(name: str | Path) -> GgufFile | None:

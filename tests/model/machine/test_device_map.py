@@ -187,7 +187,7 @@ def test_another_model_is_loaded_on_the_requested_device(monkeypatch: pytest.Mon
         devices.append(choice.device)
         return tiny_target("llama")
 
-    monkeypatch.setattr(workbench_module, "load_target", load)
+    monkeypatch.setattr(workbench_module, "load_choice", load)
     choice = choose_model("first", device="auto")
     workbench = workbench_module.Workbench(tiny_target("llama"), [], None, None, choice=choice)  # type: ignore[arg-type]
     workbench.with_model("other").with_model("another")

@@ -19,6 +19,7 @@ from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model.loading import load_draft_model, load_target
 from specrace.model.weights.checkpoint import refuse_too_large
+from specrace.model.weights.source import find_source
 from tests.models import ARCHITECTURES, byte_tokenizer, change_config, tiny_model
 
 NORM = "model.norm.weight"
@@ -98,7 +99,7 @@ def test_an_incomplete_draft_model_is_refused(tmp_path: Path, bundled: Any) -> N
     del tensors[NORM]
     write_weights(tmp_path, tensors)
     with pytest.raises(InputError, match="1 missing"):
-        load_draft_model(tmp_path, bundled.target)
+        load_draft_model(find_source(tmp_path), bundled.target)
 
 
 @pytest.mark.parametrize("tied", [True, False])
