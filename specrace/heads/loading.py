@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specrace.core.bundled import SHIPPED_HEADS
 from specrace.core.errors import InputError, shorten
-from specrace.heads.checkpoint import CONFIG, read_checkpoint
+from specrace.heads.checkpoint import CONFIG, Checkpoint, read_checkpoint
 from specrace.heads.layouts import Head, build_head
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import LeadingTarget
@@ -17,18 +17,12 @@ from specrace.model.weights.names import hub_snapshot
 _HINT = "give --head LANE=FOLDER, or --head FOLDER"
 
 
-def load_head(location: str | Path, target: Target) -> Head:
-    """Load a head for `target` from a folder, or by id from the hub's cache. Raises InputError if it does not fit."""
-    if isinstance(target, LeadingTarget):
-        raise InputError(
-            f"A head cannot draft for {target.name} while several processes hold it; run it in one process, or leave "
-            "out --head."
-        )
+def read_head(location: str | Path) -> Checkpoint:
+    """Read a head from a folder, or by id from the hub's cache. Raises InputError."""
     folder = Path(location)
     if not folder.is_dir() and str(location).count("/") == 1:
         folder = hub_snapshot(str(location)) or folder
-    checkpoint = read_checkpoint(folder)
-    return build_head(checkpoint, target)
+    return read_checkpoint(folder)
 
 
 def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str]) -> None:
@@ -38,11 +32,16 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
     fit the target or the lane, or if two heads are for one lane. A lane without a choice gets the shipped head, if one
     was trained for this target.
     """
+    if choices and isinstance(target, LeadingTarget):
+        raise InputError(
+            f"A head cannot draft for {target.name} while several processes hold it; run it in one process, or leave "
+            "out --head."
+        )
     heads: dict[str, Head] = {}
     shipped = shipped_heads(target.fingerprint)
     for choice in choices:
         lane, location = split_choice(choice, kinds)
-        head = load_head(location, target)
+        head = build_head(read_head(location), target)
         fitting = [name for name, kind in kinds.items() if kind == head.kind]
         lane = lane or fitting[0]
         if lane not in fitting:
@@ -51,7 +50,7 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
             raise InputError(f"Two heads are given for the lane {lane}; give one.")
         heads[lane] = head
     for folder in shipped:
-        head = load_head(folder, target)
+        head = build_head(read_checkpoint(folder), target)
         heads = {name: head for name, kind in kinds.items() if kind == head.kind} | heads
     target.heads = dict(heads)
 

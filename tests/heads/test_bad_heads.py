@@ -17,8 +17,8 @@ from specrace.core.errors import InputError
 from specrace.drafters import head_lanes
 from specrace.heads import loading
 from specrace.heads.checkpoint import read_checkpoint
-from specrace.heads.layouts import aux_levels
-from specrace.heads.loading import attach_heads, load_head, split_choice
+from specrace.heads.layouts import aux_levels, build_head
+from specrace.heads.loading import attach_heads, read_head, split_choice
 from specrace.heads.training.export import MAX_SHIPPED_BYTES
 from specrace.model.target import Target
 from tests.heads import folders
@@ -46,7 +46,7 @@ def set_tensor(folder: Path, name: str, value: Tensor) -> None:
 
 def assert_refused(location: Path, target: Target, words: str) -> None:
     with pytest.raises(InputError) as refused:
-        load_head(location, target)
+        build_head(read_head(location), target)
     message = str(refused.value)
     assert words in message and message.endswith(".") and "\n" not in message and len(message) < 330, message
 
@@ -97,7 +97,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_head_is_refused_in_one_sentence(case: str, target: Target, tmp_path: Path) -> None:
     folder = folders.eagle_one(tmp_path / "head", target, ids=IDS)
-    load_head(folder, target)
+    build_head(read_head(folder), target)
     spoil, words = BAD[case]
     spoil(folder)
     assert_refused(folder, target, words)
@@ -141,7 +141,7 @@ def test_a_pickle_with_code_is_refused_and_not_run(
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save(tensors, folder / "pytorch_model.bin")
-    assert load_head(folder, target).kind == "eagle"
+    assert build_head(read_head(folder), target).kind == "eagle"
     torch.save(tensors | {"x": Payload()}, folder / "pytorch_model.bin")
     assert_refused(folder, target, "stores more than numbers in pytorch_model.bin")
     torch.save({"fc.weight": 3}, folder / "pytorch_model.bin")
@@ -168,7 +168,7 @@ def test_layers_are_counted_as_the_config_counts_them(
         torch.nn.init.ones_(layer.mlp.down_proj.bias)
     target = Target(model, name="counter")
     assert aux_levels(config, 5) == levels
-    head = load_head(folders.eagle_three(tmp_path / "head", target, **config), target)
+    head = build_head(read_head(folders.eagle_three(tmp_path / "head", target, **config)), target)
     assert head.levels == levels
     features = target.prefill([3, 4, 5], head.levels).features
     assert features is not None
@@ -183,7 +183,7 @@ def test_names_with_speculators_prefixes_are_read(target: Target, tmp_path: Path
     (folder / "config.json").write_text(
         json.dumps({"speculators_model_type": "eagle3", "transformer_layer_config": config})
     )
-    assert load_head(folder, target).kind == "eagle"
+    assert build_head(read_head(folder), target).kind == "eagle"
 
 
 def test_choices_of_heads(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,8 @@ from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.heads.checkpoint import read_checkpoint
-from specrace.heads.loading import attach_heads, load_head
+from specrace.heads.layouts import build_head
+from specrace.heads.loading import attach_heads, read_head
 from specrace.model.capture import capture_graphs, capture_replay
 from specrace.model.target import Target
 from tests.heads import folders
@@ -152,7 +153,7 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(kind: str, ids: Sequ
     write, plain, layers, max_depth = KINDS[kind]
     plain = torch.no_grad()(plain)
     target = target_of(layers)
-    head = load_head(write(tmp_path / "head", target, ids=ids), target)
+    head = build_head(read_head(write(tmp_path / "head", target, ids=ids)), target)
     tensors = read_checkpoint(tmp_path / "head").tensors
     for seed in range(2):
         rng = random.Random(f"{kind} {seed}")
@@ -190,7 +191,7 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(kind: str, ids: Sequ
 def test_a_prompt_of_one_token_has_no_guess_until_a_token_was_accepted(tmp_path: Path) -> None:
     target = target_of()
     for write in (folders.eagle_one, folders.medusa):
-        head = load_head(write(tmp_path / write.__name__, target), target)
+        head = build_head(read_head(write(tmp_path / write.__name__, target)), target)
         session = head.after([4], target.prefill([4], head.levels)).session(SamplingParams(), 8)
         lane = target.session(target.prefill([4]), 60, head_session=session)
         session.begin(4)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from specrace.core.errors import InputError
 from specrace.heads.__main__ import main
-from specrace.heads.loading import load_head
+from specrace.heads.layouts import build_head
+from specrace.heads.loading import read_head
 from specrace.heads.modules.batch import Batch, collate
 from specrace.heads.training import trainer
 from specrace.heads.training.evaluation import measure
@@ -304,12 +305,12 @@ def test_a_head_is_evaluated_and_exported_with_its_card(trained: HeadWork, tmp_p
     ids = tensors["d2t"] + torch.arange(config["draft_vocab_size"])
     assert torch.equal(ids, trained.trained.shortlist)
     assert config["target_fingerprint"] == fingerprint(trained.target.model) == trained.target.fingerprint
-    assert load_head(tmp_path, trained.target).kind == "eagle"
+    assert build_head(read_head(tmp_path), trained.target).kind == "eagle"
     stranger = Target(trained.target.model, trained.target.tokenizer, name="stranger")
-    assert load_head(tmp_path, stranger).kind == "eagle"
+    assert build_head(read_head(tmp_path), stranger).kind == "eagle"
     stranger.fingerprint = "0123456789abcdef"
     with pytest.raises(InputError, match="whose weights are not those of stranger"):
-        load_head(tmp_path, stranger)
+        build_head(read_head(tmp_path), stranger)
     text = (tmp_path / "README.md").read_text()
     assert config["target_fingerprint"] in text
     assert f"{trained.figures.greedy.by_depth[0]:.2f}" in text
