@@ -22,7 +22,7 @@ import pkgutil
 from importlib import import_module
 from pathlib import Path
 import specrace
-from specrace.model.weights.gguf import convert
+from specrace.model.weights.gguf_reader import convert
 from specrace.model.loading import load_target
 
 for module in pkgutil.walk_packages(specrace.__path__, "specrace."):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 
 from specrace.core.errors import InputError
-from specrace.model.weights.gguf import expand
+from specrace.model.weights.gguf_reader import expand
 from specrace.model.weights.hub import fetch_snapshot
 from specrace.model.weights.names import NamedModel, unchecked_mark
 from specrace.model.weights.source import ModelSource

@@ -22,7 +22,7 @@ from typing import IO, Any
 from urllib.parse import unquote
 
 from specrace.core.errors import InputError, first_line, shorten
-from specrace.model.weights.gguf import GGUF, check_readers, convert
+from specrace.model.weights.gguf_reader import GGUF, check_readers, convert
 from specrace.model.weights.names import NamedModel, Wheel
 from specrace.model.weights.storage import (
     CACHE_VARIABLE,

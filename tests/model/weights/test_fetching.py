@@ -25,7 +25,7 @@ from specrace import load_target
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model.weights import fetching, storage, wheels
-from specrace.model.weights.gguf import GGUF, READERS, convert
+from specrace.model.weights.gguf_reader import GGUF, READERS, convert
 from specrace.model.weights.names import NAMES, NamedModel, hub_home, is_complete
 from specrace.model.weights.source import find_source, named_source
 from specrace.model.weights.wheels import find_wheel
@@ -497,7 +497,7 @@ def test_a_disk_that_fills_up_during_the_conversion_gives_one_sentence(tmp_path:
     write_gguf(tmp_path / GGUF)
     script = (
         "import resource, signal, sys\nfrom pathlib import Path\nfrom specrace.core.errors import InputError\n"
-        "from specrace.model.weights.gguf import convert\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "from specrace.model.weights.gguf_reader import convert\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
         "try: convert(Path(sys.argv[1]))\nexcept InputError as error: print(error)"
     )

@@ -114,7 +114,7 @@ def test_a_race_on_a_file_is_identical_and_the_second_start_converts_nothing(
         result = json.loads(capsys.readouterr().out)
         assert result["model"] == "small, weights expanded from F32"
         assert len(result["lanes"]) > 1 and all(lane["identical"] for lane in result["lanes"] if "identical" in lane)
-        monkeypatch.setattr("specrace.model.weights.gguf.convert", None)
+        monkeypatch.setattr("specrace.model.weights.gguf_reader.convert", None)
 
 
 def test_a_file_that_was_replaced_is_converted_again(tmp_path: Path) -> None:
