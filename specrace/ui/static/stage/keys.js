@@ -5,7 +5,7 @@ import { downloadBlob } from "../lib/files.js";
 import { pressRace, pressStop, toggleDark } from "../lib/gradio.js";
 import { nameFile } from "../lib/share.js";
 import { readFigures } from "../questions/question_figures.js";
-import { listCsv } from "../questions/question_report.js";
+import { listCsv } from "../questions/results_csv.js";
 
 // The keys whose names in the list of keys differ from the browser's.
 const KEY_LABELS = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: `1 – ${CONSTANTS.max_lanes}` };
