@@ -13,6 +13,7 @@ BRAND = f"<h1>specrace</h1><p>{TAGLINE}</p>"
 STYLES = (
     "page.css",
     "stage/stage.css",
+    "panes/tokens.css",
     "inspector/inspector.css",
     "explanations/explanations.css",
     "film/film.css",

@@ -4,7 +4,7 @@ import {
   drawProposed,
   drawRejected,
   drawVerified,
-} from "../../../specrace/ui/static/lib/tokens.js";
+} from "../../../specrace/ui/static/panes/tokens.js";
 
 const HOSTILE = "<img src=x>";
 

@@ -5,7 +5,7 @@ import { make, setText } from "../lib/dom.js";
 import { formatSpeedup } from "../lib/format.js";
 import { hueOf, isServed, shortTitle } from "../lib/lanes.js";
 import { withoutBidiControls } from "../lib/pieces.js";
-import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "../lib/tokens.js";
+import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "./tokens.js";
 import { TOOLTIPS, laneTooltip } from "../lib/tooltips.js";
 import { REDUCED_MOTION, schedule, cancel } from "../lib/motion.js";
 

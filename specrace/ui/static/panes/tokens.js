@@ -1,6 +1,6 @@
-// Draws tokens in a pane: the model's own tokens, accepted runs, and proposed and rejected drafts. Colours are in
-// stage.css.
-import { make } from "./dom.js";
+// Draws tokens in a pane: the model's own tokens, accepted runs, and proposed and rejected drafts. How they
+// look is in tokens.css.
+import { make } from "../lib/dom.js";
 
 const BLANK = "·";
 const NEW_LINE = "↵";
