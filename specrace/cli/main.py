@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from specrace.model.tensor_parallel import Followers
 
 COMMANDS = {
-    "app": app.run,
-    "race": race.run,
-    "replay": replay.run,
-    "export": export.run,
-    "site": site.run,
-    "bench": bench.run,
-    "answers": answers.run,
-    "index": index.run,
-    "score": score.run,
-    "sweep": sweep.run,
-    "recommend": recommend.run,
-    "paper": paper.run,
-    "calibrate": calibrate.run,
-    "compare": compare.run,
-    "lanes": lanes.run,
-    "models": models.run,
-    "metrics": metrics.run,
+    "app": app,
+    "race": race,
+    "replay": replay,
+    "export": export,
+    "site": site,
+    "bench": bench,
+    "answers": answers,
+    "index": index,
+    "score": score,
+    "sweep": sweep,
+    "recommend": recommend,
+    "paper": paper,
+    "calibrate": calibrate,
+    "compare": compare,
+    "lanes": lanes,
+    "models": models,
+    "metrics": metrics,
 }
 
 
@@ -63,25 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="specrace", description="Race draft-and-verify decoders on your own documents.")
     parser.add_argument("--traceback", action="store_true", help="before the command: show where an error came from")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    for module in (
-        app,
-        race,
-        replay,
-        export,
-        site,
-        bench,
-        answers,
-        index,
-        score,
-        sweep,
-        recommend,
-        paper,
-        calibrate,
-        compare,
-        lanes,
-        models,
-        metrics,
-    ):
+    for module in COMMANDS.values():
         module.add_parser(commands)
     return parser
 
@@ -106,7 +88,8 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
         try:
             options = build_parser().parse_args(add_environment_flags(sys.argv[1:] if arguments is None else arguments))
             options.followers, traceback = followers, options.traceback
-            return COMMANDS[options.command](options)
+            code: int = COMMANDS[options.command].run(options)
+            return code
         except (Exception, KeyboardInterrupt) as error:
             return exit_code(error, traceback=traceback)
 
