@@ -99,7 +99,7 @@ def test_a_file_offers_only_what_works_without_a_server(open_file: Callable[...,
     for name in ("logs", "audience"):
         expect(page.locator(f"[data-do={name}]").first).to_be_hidden()
     page.keyboard.press("s")
-    expect(page.locator("dialog.share [data-do]:visible b")).to_have_text(["Recording", "Video"])
+    expect(page.locator("dialog.share [data-do]:visible b")).to_have_text(["Recording", "Film"])
     page.keyboard.press("Escape")
     with page.expect_download() as download:
         share(page, "save")

@@ -15,7 +15,8 @@ export class Film {
   constructor(host, { panes, announce }) {
     this.panes = panes;
     this.announce = announce;
-    this.shape = "wide";
+    // At first the shape that fills this window.
+    this.shape = innerHeight > innerWidth ? "tall" : "wide";
     // Options of the picture, such as its length.
     this.options = {};
     this.node = make("dialog", "film");
