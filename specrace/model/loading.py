@@ -15,14 +15,7 @@ from specrace.model.placement import place
 from specrace.model.pretrained import load_eager
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
-from specrace.model.weights.source import (
-    NONE,
-    ModelChoice,
-    ModelSettings,
-    ModelSource,
-    choose_model,
-    find_source,
-)
+from specrace.model.weights.source import NONE, ModelChoice, ModelSettings, ModelSource, choose_model, find_source
 
 
 def load_target(

@@ -22,7 +22,8 @@ from specrace.retrieval.token_limits import TokenLimit
 MAX_CACHE_FILES = 32
 _PREFIX, _SUFFIX = "passages-", ".vectors"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
-# If an embedder's weights are unchanged, the new and the cached vector of a text are at least this similar.
+# If an embedder's weights are unchanged, a text's new vector and its stored one are at least this similar: one in an
+# index on disk is rounded to 16 bits.
 _SAME_TEXT_COSINE = 0.99
 
 
@@ -120,9 +121,12 @@ def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vecto
     if hashlib.sha256(body).digest() != checksum or len(body) != 4 * shape[0] * shape[1]:
         return None
     vectors = np.frombuffer(body, "<f4").astype(np.float32).reshape(shape)
-    # Weights may change under the same name, so one text is embedded again.
-    unchanged = float(embedder.embed(texts[:1])[0] @ vectors[0]) >= _SAME_TEXT_COSINE
-    return vectors if unchanged else None
+    return vectors if gives_vector(embedder, texts[0], vectors[0]) else None
+
+
+def gives_vector(embedder: Embedder, text: str, vector: Vectors) -> bool:
+    """Whether the embedder still gives this vector for a text: its weights may change under the same name."""
+    return float(embedder.embed([text])[0] @ vector) >= _SAME_TEXT_COSINE
 
 
 def _write_vectors(file: Path, vectors: Vectors) -> None:

@@ -21,7 +21,7 @@ from specrace.core.errors import InputError
 from specrace.core.files import read_bytes, write_atomically
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
-from specrace.retrieval.index import PassageIndex, SearchIndex, rank, require_faiss
+from specrace.retrieval.index import PassageIndex, SearchIndex, gives_vector, rank, require_faiss
 from specrace.retrieval.passages import Passage, embedded_text
 from specrace.retrieval.rerank import CANDIDATES
 
@@ -30,8 +30,6 @@ HEADER, DOCUMENTS, PASSAGES = "index.json", "documents.jsonl", "passages.jsonl"
 ENDS, VECTORS = "passages.u64", "vectors.f16"
 EXACT, IVF_PQ = "exact", "ivf-pq"
 MAX_HEADER_BYTES = 1_000_000
-# A text's new vector and its stored one, which is rounded to 16 bits, are at least this similar.
-SAME_TEXT_COSINE = 0.99
 HINT = "make one with: python -m specrace index DIR --out INDEX"
 
 HalfVectors = npt.NDArray[np.float16]
@@ -147,8 +145,8 @@ class StoredIndex:
         # Read again: an addition may have replaced the file of an approximate index.
         self.header = read_header(self.folder)
         passages, vectors = StoredPassages(self.folder, self.header), stored_vectors(self.folder, self.header)
-        # Weights may change under the same name.
-        if embedder.dim != self.header.dim or not _has_same_weights(embedder, passages[0], vectors[0]):
+        first_text, first_vector = embedded_text(passages[0]), vectors[0].astype(np.float32)
+        if embedder.dim != self.header.dim or not gives_vector(embedder, first_text, first_vector):
             problem = f"The index {self.folder} was made with other weights of {self.header.embedder}"
             raise InputError(f"{problem}: build it again, into another folder.")
         if self.header.kind == EXACT:
@@ -172,12 +170,6 @@ class StoredIndex:
         except (ValueError, TypeError, OSError) as error:
             raise damaged(self.folder, f"{DOCUMENTS}: {error}") from error
         return documents
-
-
-def _has_same_weights(embedder: Embedder, passage: Passage, vector: HalfVectors) -> bool:
-    """Whether the embedder still gives the vector that is stored for a passage."""
-    new_vector = embedder.embed([embedded_text(passage)])[0]
-    return float(new_vector @ vector.astype(np.float32)) >= SAME_TEXT_COSINE
 
 
 def stored_vectors(folder: Path, header: IndexHeader) -> HalfVectors:
