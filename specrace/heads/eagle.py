@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +26,9 @@ from specrace.heads.prompt import features_at
 from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
+
+if TYPE_CHECKING:
+    from specrace.heads.compiled_layer import CompiledLayer
 
 Path = tuple[int, ...]
 # A cache that is full grows by this many pairs.
@@ -94,6 +99,24 @@ class EagleThree(EagleNetwork):
         return rms_norm(rows, self.norm, self.layer.sizes.epsilon)
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Rows for a head: features [N, f], and the token after each with the position of its pair.
+
+    `seen` [N, M + N]: which of M draft rows that were run before, and of these rows, a row sees.
+    """
+
+    features: Tensor
+    tokens: Sequence[int]
+    positions: Sequence[int]
+    seen: Tensor
+
+
+def in_order(count: int) -> Tensor:
+    """`Pairs.seen` for pairs that follow each other, [count, count]."""
+    return torch.ones(count, count, dtype=torch.bool).tril()
+
+
 class EagleHead:
     """A head that drafts for `target`; `label` names it in messages."""
 
@@ -102,6 +125,8 @@ class EagleHead:
     def __init__(self, network: EagleNetwork, target: Target, label: str) -> None:
         self.network, self.target, self.label = network, target, label
         self.levels = network.levels
+        # The layer in the compiled decoder, where the target runs in it.
+        self.compiled: CompiledLayer | None = None
 
     def after(self, prompt: Sequence[int], prefix: Prefix) -> PromptedEagle:
         """The head after the pairs of a prompt, whose `prefix` was read with this head's levels."""
@@ -115,32 +140,20 @@ class EagleHead:
         rows: Tensor = self.target.model.get_input_embeddings()(ids)
         return rows
 
-    def run(
-        self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], mask: Tensor | None, cache: Tensor
-    ) -> Tensor:
-        """The layer's output [N, d] for pairs whose features are the target's; see `DraftLayer.run`."""
-        return self._run(features, tokens, positions, mask, cache, own=False)
+    def run(self, pairs: Pairs, cache: Tensor, *, own: bool = False, threads: int = 0) -> tuple[Tensor, Tensor | None]:
+        """The layer's outputs [N, d] for pairs, and their logits [N, Vd] if the compiled layer has computed them.
 
-    def run_own(
-        self, outputs: Tensor, tokens: Sequence[int], positions: Sequence[int], mask: Tensor | None, cache: Tensor
-    ) -> Tensor:
-        """The layer's output [N, d] for pairs whose features are earlier outputs of this head, [N, d]."""
-        return self._run(outputs, tokens, positions, mask, cache, own=True)
-
-    def _run(
-        self,
-        features: Tensor,
-        tokens: Sequence[int],
-        positions: Sequence[int],
-        mask: Tensor | None,
-        cache: Tensor,
-        *,
-        own: bool,
-    ) -> Tensor:
-        embedded = self.embed(tokens).to(cache.dtype)
-        inputs, rows = self.network.enter(features.to(cache.dtype), embedded, own=own)
-        rotation = self.network.rotations.at(positions, cache.device, cache.dtype)
-        return self.network.layer.run(inputs, rows, rotation, mask, cache)
+        `cache`: see `DraftLayer.run`. With `own`, the features are earlier outputs of this head, [N, d]. The compiled
+        layer runs in `threads` threads; 0 means that torch's runs.
+        """
+        embedded = self.embed(pairs.tokens).to(cache.dtype)
+        inputs, rows = self.network.enter(pairs.features.to(cache.dtype), embedded, own=own)
+        rotation = self.network.rotations.at(pairs.positions, cache.device, cache.dtype)
+        if self.compiled is not None and threads:
+            return self.compiled.run(rows, rotation, pairs.seen, cache, threads)
+        committed = cache.shape[2] - pairs.seen.shape[1]
+        mask = tree_mask(pairs.seen.to(cache.device), committed, cache.dtype)
+        return self.network.layer.run(inputs, rows, rotation, mask, cache), None
 
     def new_cache(self, capacity: int) -> Tensor:
         """An empty cache for `capacity` pairs, [2, H, T, D]."""
@@ -162,10 +175,8 @@ class PromptedEagle:
         self.cache = head.new_cache(max(1, self.count))
         self.output: Tensor | None = None
         if self.count:
-            features = features_at(prefix, head.levels)
-            seen = torch.ones(self.count, self.count, dtype=torch.bool, device=head.target.device).tril()
-            mask = tree_mask(seen, 0, head.target.dtype)
-            self.output = head.run(features, prompt[1:], range(self.count), mask, self.cache)[-1:]
+            pairs = Pairs(features_at(prefix, head.levels), prompt[1:], range(self.count), in_order(self.count))
+            self.output = head.run(pairs, self.cache)[0][-1:]
         head.target.synchronize()
         self.prefill_ms = since_ms(began)
 
@@ -191,8 +202,8 @@ class EagleSession:
         self._cache[:, :, : prompted.count] = prompted.cache[:, :, : prompted.count]
         self._committed = prompted.count
         self._ranking = Ranking(self._network.output_layer, params, self.head.target.vocab_size, coupled=coupled)
-        # The output of the last committed pair, if there is one.
-        self._last = prompted.output
+        # The output of the last committed pair, if there is one, and its logits, if they are computed.
+        self._last, self._last_logits = prompted.output, cast("Tensor | None", None)
         # What was accepted and is not in the cache yet: features, and the tokens that they belong to.
         self._features: list[Tensor] = []
         self._tokens: list[int] = []
@@ -224,37 +235,38 @@ class EagleSession:
         The first call of a step asks for the root, [()]; a later path's parent was asked for before. Returns empty
         lists if the head has read no pair yet.
         """
+        threads = torch.get_num_threads()
         with self.head.target.between_forwards():
             if list(paths) == [()]:
-                self._commit()
+                self._commit(threads)
                 if self._last is None:
                     return [[]]
                 rows = self._outputs[()] = self._last
+                logits = self._last_logits
             else:
-                rows = self._extend(paths)
-            logits = self._network.output_layer.logits(self._network.leave(rows))
+                rows, logits = self._extend(paths, threads)
+            if logits is None:
+                logits = self._network.output_layer.logits(self._network.leave(rows))
             # The root is token number `committed`; its child is the next one.
             positions = [self._committed + 1 + len(path) for path in paths]
             return self._network.output_layer.likeliest(self._ranking.scores(logits, positions), k)
 
-    def _commit(self) -> None:
+    def _commit(self, threads: int) -> None:
         """Run the pairs of the accepted tokens, and keep their keys and values."""
         count = len(self._tokens)
         if not count:
             return
         self._make_room(count)
         base = self._committed
-        seen = torch.ones(count, count, dtype=torch.bool, device=self._cache.device).tril()
-        mask = tree_mask(seen, base, self._cache.dtype)
         tokens = [*self._tokens[1:], self._root]
-        features = torch.cat(self._features)
-        columns = self._cache[:, :, : base + count]
-        self._last = self.head.run(features, tokens, range(base, base + count), mask, columns)[-1:]
+        pairs = Pairs(torch.cat(self._features), tokens, range(base, base + count), in_order(count))
+        rows, logits = self.head.run(pairs, self._cache[:, :, : base + count], threads=threads)
+        self._last, self._last_logits = rows[-1:], None if logits is None else logits[-1:]
         self._committed += count
         self._features, self._tokens = [], []
 
-    def _extend(self, paths: Sequence[Path]) -> Tensor:
-        """Run the rows of paths, each of which continues a path that was run in this step; returns outputs [N, d]."""
+    def _extend(self, paths: Sequence[Path], threads: int) -> tuple[Tensor, Tensor | None]:
+        """Run the rows of paths, each of which continues a path that was run in this step; see `EagleHead.run`."""
         first, count, base = len(self._columns), len(paths), self._committed
         self._make_room(first + count)
         seen = torch.zeros(count, first + count, dtype=torch.bool)
@@ -262,15 +274,14 @@ class EagleSession:
             self._columns[path] = first + row
             for length in range(1, len(path) + 1):
                 seen[row, self._columns[path[:length]]] = True
-        mask = tree_mask(seen.to(self._cache.device), base, self._cache.dtype)
         parents = torch.cat([self._outputs[path[:-1]] for path in paths])
-        tokens = [path[-1] for path in paths]
         positions = [base + len(path) - 1 for path in paths]
+        pairs = Pairs(parents, [path[-1] for path in paths], positions, seen)
         columns = self._cache[:, :, : base + first + count]
-        rows = self.head.run_own(parents, tokens, positions, mask, columns)
+        rows, logits = self.head.run(pairs, columns, own=True, threads=threads)
         for row, path in enumerate(paths):
             self._outputs[path] = rows[row : row + 1]
-        return rows
+        return rows, logits
 
     def _make_room(self, count: int) -> None:
         """Enlarge the cache, if necessary, for `count` more columns after the committed ones."""

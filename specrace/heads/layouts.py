@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from specrace.heads.output_layer import OutputLayer, read_shortlist, target_rows
 from specrace.heads.product import Product
 from specrace.model.forward.tapped import Levels, check_levels
 from specrace.model.target import Target
+
+if TYPE_CHECKING:
+    from specrace.heads.compiled_layer import CompiledLayer
 
 Head = EagleHead | MedusaHead
 _KINDS = "EAGLE (1, 2, 3) and Medusa"
@@ -66,7 +69,7 @@ class _HeadBuilder:
         if "fc.weight" in names and any(name.endswith("hidden_norm.weight") for name in names):
             return EagleHead(self._eagle_three(), self.target, self.label)
         if "fc.weight" in names and "layers.0.self_attn.q_proj.weight" in names:
-            return EagleHead(self._eagle_one(), self.target, self.label)
+            return self._eagle_one()
         example = shorten(min(names, default="nothing"))
         raise InputError(f"{self.label} is of a kind that cannot race here (it has {example}); the kinds are {_KINDS}.")
 
@@ -96,7 +99,7 @@ class _HeadBuilder:
             )
         return sizes
 
-    def _eagle_one(self) -> EagleNetwork:
+    def _eagle_one(self) -> EagleHead:
         """EAGLE-1 and 2, in the layout of their own code."""
         sizes, width = self._layer_sizes(), self.width
         layer = DraftLayer(self.checkpoint, "layers.0.", sizes, width, self._product)
@@ -105,7 +108,24 @@ class _HeadBuilder:
         )
         bias = self.checkpoint.take("fc.bias", width) if self.checkpoint.config.get("bias", True) else None
         network.join = self._product(self.checkpoint.take("fc.weight", width, 2 * width), bias)
-        return self._finish(network)
+        head = EagleHead(self._finish(network), self.target, self.label)
+        head.compiled = self._compiled(network)
+        return head
+
+    def _compiled(self, network: EagleNetwork) -> CompiledLayer | None:
+        """The network's layer in the compiled decoder, if the target runs in it and the layer can."""
+        replay = self.target.replay
+        if replay is None or not replay.own_threads:
+            return None
+        # Imported only here, because the import takes half a second.
+        from specrace.heads.compiled_layer import CompiledLayer
+        from specrace.model.forward.compiled.forward import CompiledForward
+
+        assert isinstance(replay, CompiledForward)
+        try:
+            return CompiledLayer(network.layer, network.output_layer, replay.vector_width)
+        except ValueError:
+            return None
 
     def _eagle_three(self) -> EagleNetwork:
         """EAGLE-3, in the layout of its own code, or with speculators' names."""

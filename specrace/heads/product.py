@@ -24,6 +24,8 @@ class Product:
 
         A weight that is the target's own and may be large is not packed, because that would copy it (`may_copy`).
         """
+        # As stored, for the compiled layer.
+        self.stored = weight, bias
         self.weight = weight.to(device, dtype).contiguous()
         self.bias = None if bias is None else bias.to(device, dtype)
         self._packed: PackedProduct | None = None

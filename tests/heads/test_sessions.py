@@ -25,6 +25,7 @@ from specrace.engine.spec import RaceSpec
 from specrace.heads.checkpoint import read_checkpoint
 from specrace.heads.layouts import build_head
 from specrace.heads.loading import attach_heads, read_head
+from specrace.heads.medusa import MedusaHead
 from specrace.model.capture import capture_graphs, capture_replay
 from specrace.model.target import Target
 from tests.heads import folders
@@ -132,6 +133,7 @@ def plain_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence[int]
 
 KINDS: dict[str, tuple[Callable[..., Path], Callable[..., Tensor], int, int]] = {
     "eagle one": (folders.eagle_one, plain_eagle_one, 2, 4),
+    "eagle one, compiled": (folders.eagle_one, plain_eagle_one, 2, 4),
     "eagle three": (folders.eagle_three, plain_eagle_three, 5, 4),
     "medusa": (folders.medusa, plain_medusa, 2, 3),
 }
@@ -152,8 +154,12 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(kind: str, ids: Sequ
     """Over steps with random accepted paths, with skipped steps and rejected drafts, and in a second session."""
     write, plain, layers, max_depth = KINDS[kind]
     plain = torch.no_grad()(plain)
-    target = target_of(layers)
+    target = target_of(layers, **WIDE)
+    if compiled := kind.endswith("compiled"):
+        # Narrow vectors run on every processor that the decoder runs on.
+        capture_replay(target, compiled=True, vector_width=8)
     head = build_head(read_head(write(tmp_path / "head", target, ids=ids)), target)
+    assert isinstance(head, MedusaHead) or compiled == (head.compiled is not None)
     tensors = read_checkpoint(tmp_path / "head").tensors
     for seed in range(2):
         rng = random.Random(f"{kind} {seed}")

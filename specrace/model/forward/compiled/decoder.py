@@ -156,7 +156,10 @@ def _thread_outputs(count, thread, threads):
 
 @compiled
 def _norm_rows(job, weight, source, target, vector_width):
-    """Write the RMS norm of every row [N, d] at `source` to `target`."""
+    """Write the RMS norm of every row [N, d] at `source` to `target`; the row itself if there is no norm."""
+    if weight == 0:
+        floats(target, job.rows * job.width)[:] = floats(source, job.rows * job.width)
+        return
     for row in range(job.rows):
         offset = 4 * row * job.width
         rms_norm(source + offset, job.width, weight, np.float32(job.epsilon), target + offset, vector_width)
@@ -237,7 +240,7 @@ def _rotate_and_store(job, layer, number, thread, vector_width):
     for head in range(thread, total, job.threads):
         for row in range(job.rows):
             numbers = job.projected + 4 * (row * total + head) * size
-            column = (job.base + row) * job.column_step
+            column = (job.base + job.drafted + row) * job.column_step
             if head < keys:
                 norm = layer.query_norm if head < job.heads else layer.key_norm
                 if norm != 0:
@@ -254,14 +257,15 @@ def _rotate_and_store(job, layer, number, thread, vector_width):
 def _attend(job, layer, number, thread, vector_width):
     """Compute attention for this thread's heads: each query's weighted sum of values, written to `job.gathered`."""
     size, base, rows, max_rows = job.size, job.base, job.rows, tile_rows(vector_width)
+    nodes = job.drafted + rows
     # A literal 1 as an argument would make numba compile the function once more.
-    one, end, cache = np.int64(1), base + rows, job.cache + number * job.layer_step
+    one, end, cache = np.int64(1), base + nodes, job.cache + number * job.layer_step
     first = _first_seen(job, layer, np.int64(0))
     scores, step = job.scores + 4 * thread * rows * job.columns, 4 * job.columns
     row_step, gathered_step = 4 * (job.heads + 2 * job.kv_heads) * size, 4 * job.heads * size
     kind, column_step = job.cache_kind, job.column_step
-    masked = carray(pointer(job.masked), (rows, rows), np.int64)
-    depths = carray(pointer(job.depths), (rows,), np.int64)
+    masked = carray(pointer(job.masked), (rows, nodes), np.int64)
+    depths = carray(pointer(job.depths), (nodes,), np.int64)
     for head in range(thread, job.heads, job.threads):
         keys = cache + head // (job.heads // job.kv_heads) * job.head_step
         values, gathered = keys + job.value_step, job.gathered + 4 * head * size
@@ -275,8 +279,8 @@ def _attend(job, layer, number, thread, vector_width):
             committed, factors = values + first * column_step, factors + 4 * first
             _add_values(job, committed, base - first, count, factors, step, target, gathered_step, vector_width)
         for row in range(rows):
-            num_seen, first_depth = base, _first_seen(job, layer, depths[row]) - base
-            for node in range(row + 1):
+            num_seen, first_depth = base, _first_seen(job, layer, depths[job.drafted + row]) - base
+            for node in range(job.drafted + row + 1):
                 if not masked[row, node] and depths[node] >= first_depth:
                     column, factors = values + (base + node) * column_step, scores + row * step + 4 * num_seen
                     target = gathered + row * gathered_step
@@ -297,11 +301,11 @@ def _weigh(job, layer, masked, depths, row, first, scores):
     The weights of the committed tokens are followed by those of the ancestors seen. Additions then have the same order
     as in a text without branches. Tokens before the row's window weigh 0, which changes no bit of a sum.
     """
-    base, first_seen = job.base, _first_seen(job, layer, depths[row])
+    base, first_seen = job.base, _first_seen(job, layer, depths[job.drafted + row])
     begin, first_depth = min(base, first_seen), first_seen - base
-    row_scores = floats(scores, base + job.rows)
+    row_scores = floats(scores, base + job.drafted + job.rows)
     num_seen = base
-    for node in range(row + 1):
+    for node in range(job.drafted + row + 1):
         if not masked[row, node] and depths[node] >= first_depth:
             row_scores[num_seen] = row_scores[base + node]
             num_seen += 1

@@ -12,17 +12,15 @@ from torch import Tensor, nn
 
 from specrace.model.forward.compiled.families import LLAMA, Family, find_family, layer_kinds
 from specrace.model.forward.compiled.jit import source_checksum
-from specrace.model.forward.compiled.records import LAYER, buffer_sizes
-from specrace.model.forward.compiled.vectors import BFLOAT16, FLOAT32, INT8
-from specrace.model.forward.compiled.workers import Workers
+from specrace.model.forward.compiled.job import KINDS, CompiledJob
+from specrace.model.forward.compiled.records import LAYER
+from specrace.model.forward.compiled.vectors import INT8
 from specrace.model.forward.products import plain_product, quantized
 from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
 from specrace.model.forward.reading import ModelReader, Reader
 from specrace.model.forward.scripted import FusedForward
 from specrace.model.forward.tapped import Levels, TappedForward
 from specrace.model.forward.tree_inputs import TreeTensors
-
-_KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
 
 
 class CompiledForward:
@@ -41,6 +39,7 @@ class CompiledForward:
     def __init__(self, model: Any, vector_width: int, *, int8: bool = False) -> None:
         self._family = find_family(model)
         _check_sizes(model, vector_width)
+        self.vector_width = vector_width
         self.name = "compiled decoder" + (", int8 weights" if int8 else "")
         self.version = f"{source_checksum()}, numba {numba.__version__}, {vector_width} wide"
         # Made before any address is taken, because a reader may join weights with the same inputs, and so move them.
@@ -49,15 +48,11 @@ class CompiledForward:
         scale = getattr(model.get_input_embeddings(), "embed_scale", None)
         self._embed_scale = 1.0 if scale is None else float(scale.to(model.dtype))
         self._kinds = layer_kinds(model.config)
-        self._kept_alive: list[Tensor] = []
         self._int8, self._dtype = int8, model.dtype
-        self._workers, self._lock = Workers(vector_width), threading.Lock()
-        self._job = self._workers.job
+        self._runner, self._lock = CompiledJob(vector_width), threading.Lock()
+        self._job = self._runner.fields
         self._fill_model(model)
         self._rotations = self._compute_rotations(0)
-        # How many rows, columns and threads the buffers have room for.
-        self._capacity: tuple[int, ...] = (0, 0, 0)
-        self._buffers: dict[str, Tensor] = {}
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
         """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
@@ -88,23 +83,18 @@ class CompiledForward:
         return run
 
     def _run(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        rows, end, job = tree.ids.shape[1], data.shape[4], self._job
-        threads = torch.get_num_threads()
-        self._make_room(rows, end, threads)
+        rows, end = tree.ids.shape[1], data.shape[4]
+        if end > self._rotations[0].shape[1]:
+            self._rotations = self._compute_rotations(2 * end)
         positions = tree.positions()[0]
         cos, sin = (rotation.index_select(1, positions) for rotation in self._rotations)
         embeddings = self._embed.index_select(0, tree.ids[0]).float()
         if self._embed_scale != 1.0:
             embeddings *= self._embed_scale
-        logits = torch.empty(rows, int(job["vocabulary"]), dtype=torch.float32, device="cpu")
-        job["rows"], job["base"], job["cache"] = rows, end - rows, data.data_ptr()
-        for name, dimension in (("layer_step", 0), ("value_step", 1), ("head_step", 3), ("column_step", 4)):
-            job[name] = data.element_size() * data.stride(dimension)
+        logits = torch.empty(rows, int(self._job["vocabulary"]), dtype=torch.float32, device="cpu")
         arrays = {"masked": tree.masked, "depths": tree.depths, "cos": cos, "sin": sin}
         arrays |= {"embeddings": embeddings, "logits": logits}
-        for name, array in arrays.items():
-            job[name] = array.data_ptr()
-        self._workers.run(threads)
+        self._runner.run(data, arrays, torch.get_num_threads())
         return logits
 
     def _fill_model(self, model: Any) -> None:
@@ -112,7 +102,7 @@ class CompiledForward:
         config, layers = model.config, model.model.layers
         job, head = self._job, model.get_output_embeddings()
         width, size = config.hidden_size, layers[0].self_attn.head_dim
-        layer_bytes = self._keep(torch.zeros(len(layers) * LAYER.itemsize, dtype=torch.uint8))
+        layer_bytes = self._runner.keep(torch.zeros(len(layers) * LAYER.itemsize, dtype=torch.uint8))
         self._records = layer_bytes.numpy().view(LAYER)
         for record, layer in zip(self._records, layers, strict=True):
             self._fill_layer(record, layer, config)
@@ -124,7 +114,7 @@ class CompiledForward:
         job["activation"], job["scaling"] = self._family.activation, layers[0].self_attn.scaling
         job["model"], job["norm"] = layer_bytes.data_ptr(), self._norm(model.model.norm)
         job["head"] = self._linear(head, width, len(head.weight))
-        job["kind"], job["cache_kind"] = INT8 if self._int8 else _KINDS[model.dtype], _KINDS[model.dtype]
+        job["kind"], job["cache_kind"] = INT8 if self._int8 else KINDS[model.dtype], KINDS[model.dtype]
 
     def _fill_layer(self, record: Any, layer: Any, config: Any) -> None:
         """Fill in a `LAYER` record."""
@@ -159,42 +149,15 @@ class CompiledForward:
             raise ValueError("no compiled decoder for weights whose kind or shape differs from the model's")
         if self._int8:
             scales, steps = quantized(weight)
-            weight, scale = steps.to(torch.int8), self._floats(scales[:, 0])
-        bias = 0 if layer.bias is None else self._floats(layer.bias)
-        return self._keep(weight).data_ptr(), scale, bias
+            weight, scale = steps.to(torch.int8), self._runner.floats(scales[:, 0])
+        bias = 0 if layer.bias is None else self._runner.floats(layer.bias)
+        return self._runner.keep(weight).data_ptr(), scale, bias
 
     def _norm(self, norm: nn.Module) -> int:
         """The address of a norm's weights."""
         weight = norm.weight
         assert isinstance(weight, Tensor)
-        return self._floats(weight.detach().float() + self._family.norm_offset)
-
-    def _floats(self, numbers: Tensor) -> int:
-        """The address of the numbers as float32."""
-        return self._keep(numbers.detach().float()).data_ptr()
-
-    def _keep(self, numbers: Tensor) -> Tensor:
-        """The numbers as a contiguous tensor, which is kept alive as long as this object."""
-        contiguous = numbers.contiguous()
-        self._kept_alive.append(contiguous)
-        return contiguous
-
-    def _make_room(self, rows: int, end: int, threads: int) -> None:
-        """Enlarge buffers and rotations, if necessary, for `rows` rows, `end` columns and `threads` threads."""
-        if end > self._rotations[0].shape[1]:
-            self._rotations = self._compute_rotations(2 * end)
-        needed = (rows, end, threads)
-        if all(room >= count for room, count in zip(self._capacity, needed, strict=True)):
-            return
-        # Room for twice the columns, because the text will grow.
-        capacity = tuple(max(pair) for pair in zip(self._capacity, (rows, 2 * end, threads), strict=True))
-        sizes = buffer_sizes(self._job, *capacity)
-        # The job gets the new buffers only after all are allocated: if memory runs out, it still has the old ones.
-        buffers = {name: torch.zeros(size, dtype=torch.float32, device="cpu") for name, size in sizes.items()}
-        for name, buffer in buffers.items():
-            self._job[name] = buffer.data_ptr()
-        self._job["columns"] = capacity[1]
-        self._capacity, self._buffers = capacity, buffers
+        return self._runner.floats(weight.detach().float() + self._family.norm_offset)
 
     def _rotation_kinds(self) -> list[str]:
         """The kinds of layers that have rotary positions of their own; one kind, ALL_LAYERS, if all are alike."""
@@ -226,7 +189,7 @@ def _check_sizes(model: Any, vector_width: int) -> None:
     """Raises ValueError for a vector width of 0, an unsupported dtype, and layer widths that are not whole vectors."""
     if not vector_width:
         raise ValueError("no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX")
-    if model.dtype not in _KINDS:
+    if model.dtype not in KINDS:
         raise ValueError(f"no compiled decoder for {str(model.dtype).removeprefix('torch.')}")
     config = model.config
     widths = (model.model.layers[0].self_attn.head_dim, config.hidden_size, config.intermediate_size)

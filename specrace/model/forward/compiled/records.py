@@ -6,9 +6,8 @@ import numpy as np
 
 # A linear layer: weights [out, in] of the job's kind, and float32 scales and biases [out]; an address of 0 means none.
 LINEAR = np.dtype([(name, "i8") for name in ("weight", "scale", "bias")])
-# Norms are float32 weights; those of queries and keys, and after attention and MLP, have the address 0 if the model
-# has none. `window`: how many positions a row sees, itself included, or 0 for all; `rotation`: which of the tables of
-# cosines and sines the layer uses.
+# Norms are float32 weights, of address 0 where the model has none. `window`: how many positions a row sees, itself
+# included, or 0 for all; `rotation`: which of the tables of cosines and sines the layer uses.
 _NORMS = ("before_attention", "query_norm", "key_norm", "after_attention", "before_mlp", "after_mlp")
 LAYER = np.dtype(
     [(name, LINEAR) for name in ("queries", "keys", "values", "attention_output", "gate", "up", "down")]
@@ -18,14 +17,15 @@ LAYER = np.dtype(
 # The model's shape, the number formats (`vectors.FLOAT32` ...) of its weights and of the cache, and the function in its
 # MLP (`numbers.SILU` ...).
 _MODEL = ("layers", "heads", "kv_heads", "size", "width", "hidden", "vocabulary", "kind", "cache_kind", "activation")
-# N rows after `base` committed tokens; `columns`, the allocated length of a row of scores, covers all that a row sees.
-_STEP = ("rows", "base", "columns", "threads")
+# N rows after `base` committed tokens and M = `drafted` draft rows of an earlier job, whose keys and values are in the
+# cache; `columns`, the allocated length of a row of scores, covers all that a row sees.
+_STEP = ("rows", "base", "drafted", "columns", "threads")
 # The cache [L, 2, 1, H, T, D], and its strides in bytes: from one layer to the next, from keys to values, from one head
 # to the next, and from one token to the next.
 _CACHE = ("cache", "layer_step", "value_step", "head_step", "column_step")
-# int64 masked [N, N], 1 where a row must not see another, and depths [N]; float32 cosines and sines [rotations, N, D],
-# the first half of the sines negated; the embeddings [N, d]; logits [N, V]; the layers' records; the last norm's
-# weights.
+# int64 masked [N, M + N], 1 where a row must not see another, and depths [M + N]; float32 cosines and sines
+# [rotations, N, D], the first half of the sines negated; the embeddings [N, d]; logits [N, V]; the layers' records; the
+# last norm's weights, 0 if there is no norm.
 _ARRAYS = ("masked", "depths", "cos", "sin", "embeddings", "logits", "model", "norm")
 # Taps: the address of int64 [L + 1], the place of each level among the features, -1 if it is not wanted; the address 0
 # means no taps. Features are float32 [N, feature_width].
