@@ -314,12 +314,12 @@ def test_every_draft_size_is_used_for_drafts(n: int, w: int, g: int) -> None:
     """If no window of N rows fits into the draft size, N is reduced, so the lane never becomes a second vanilla."""
     for budget in range(1, 2 * n):
         drafter = make_drafter(w, n, g)
-        lane = function_lane([9, 8, 7], drafter, markov(3, vocab=6, order=1), num_draft=budget, max_new_tokens=60)
+        lane = function_lane([9, 8, 7], drafter, markov(3, vocab=6, order=1), num_draft=budget, max_new_tokens=24)
         steps = []
         while not lane.end:
             steps.append(lane.step())
         assert all(1 <= step.tree.num_draft <= budget for step in steps[:8])
-        assert lane.tokens == continuation([9, 8, 7], markov(3, vocab=6, order=1), 60)
+        assert lane.tokens == continuation([9, 8, 7], markov(3, vocab=6, order=1), 24)
         facts = [step.note.facts.get("N", "") for step in steps if step.note is not None]
         assert all(bool(fact) == (drafter.n != n) for fact in facts)
 

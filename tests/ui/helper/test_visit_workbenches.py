@@ -16,8 +16,9 @@ from specrace.retrieval.embedder import SentenceEmbedder, load_embedder
 from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.passages import embedded_text, split_passages
 from specrace.retrieval.retriever import Retriever
+from specrace.ui.helper import visit_workbenches
 from specrace.ui.helper.upload_reader import read_uploads
-from specrace.ui.helper.visit_workbenches import MAX_VISITS, VisitWorkbenches
+from specrace.ui.helper.visit_workbenches import VisitWorkbenches
 from specrace.workbench import Workbench
 from tests.ui.helper.test_upload_reader import write_file
 
@@ -110,15 +111,18 @@ def test_a_document_without_blanks_is_indexed_within_the_embedders_reach(
     assert workbenches.num_passages("visit") == len(passages) > 8
 
 
-def test_the_number_of_remembered_visits_is_bounded(tmp_path: Path, server_workbench: Workbench) -> None:
+def test_the_number_of_remembered_visits_is_bounded(
+    tmp_path: Path, server_workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit_workbenches, "MAX_VISITS", 3)
     workbenches = make_workbenches()
     file = write_file(tmp_path, "owls.md", "Owls hear well.")
-    for number in range(MAX_VISITS + 3):
+    for number in range(5):
         open_workbench(workbenches, f"visit {number}", server_workbench, [file])
-    assert len(workbenches) == MAX_VISITS
-    workbenches.forget(f"visit {MAX_VISITS}")
+    assert len(workbenches) == 3
+    workbenches.forget("visit 4")
     workbenches.forget("somebody else")
-    assert len(workbenches) == MAX_VISITS - 1
+    assert len(workbenches) == 2
 
 
 def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, server_workbench: Workbench) -> None:
