@@ -1,7 +1,7 @@
 """The parts of the docs that are made from the program; `python -m tests.generated_docs` writes them.
 
-A page holds such a part between `<!-- NAME ARGUMENTS -->` and `<!-- end -->`; `PARTS` has a function for each name.
-It then prints how many words `docs/` has, those parts apart.
+Such a part stands between `<!-- NAME ARGUMENTS -->` and `<!-- end -->`; `PARTS` has a function for each name. Then the
+command prints how many words `docs/` has, written by people and generated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tests.test_layers import MAY_IMPORT, ROOMS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "assets" / "results"
-PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+DOC_FILES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+# A generated part from its name to just before `<!-- end -->`. Groups: the name, the arguments, the end of the comment.
 PART = re.compile(r"(?<=^<!-- )(?!end)(\w+)([^\n]*)( -->\n)(?:.*?\n)??(?=<!-- end -->)", re.MULTILINE | re.DOTALL)
 
 
@@ -42,19 +43,19 @@ def subparsers() -> argparse._SubParsersAction[argparse.ArgumentParser]:
 
 
 def commands() -> str:
-    """A table of the commands, each with a link to the page or the heading about it."""
+    """A table of the commands, each with a link to the file or the heading about it."""
     rows = []
     for command in subparsers()._choices_actions:
         name = {"app": "serving"}.get(command.dest, command.dest)
-        pages = [f"{page}.md" for page in ("cli", "recommend", "servers", "retrieval")]
-        pages = [page for page in pages if f"\n## {name}\n" in (DOCS / page).read_text(encoding="utf-8")]
-        link = f"{pages[0]}#{name}" if pages else f"{name}.md"
+        files = [f"{stem}.md" for stem in ("cli", "recommend", "servers", "retrieval")]
+        files = [file for file in files if f"\n## {name}\n" in (DOCS / file).read_text(encoding="utf-8")]
+        link = f"{files[0]}#{name}" if files else f"{name}.md"
         rows.append((f"[`{command.dest}`]({link.removeprefix('cli.md')})", command.help or ""))
     return table(("command", "does"), rows)
 
 
 def help_of_flags(command: str) -> Iterator[tuple[str, str]]:
-    """The flags of a command, with their values' form or names, each with its help."""
+    """Each flag of a command, with the form or the choices of its value, and its help."""
     parser = subparsers().choices[command]
     for action in parser._actions:
         if action.option_strings and action.dest != "help" and action.help != argparse.SUPPRESS:
@@ -114,7 +115,7 @@ def lanes(*engines: str) -> str:
 def limits() -> str:
     """A table of the limits on documents, for the command line and for uploads."""
     rows = []
-    for words, name, unit, scale in (
+    for label, name, unit, scale in (
         ("documents", "files", "", 1),
         ("a file", "file_bytes", " MB", 1e6),
         ("all files", "total_bytes", " MB", 1e6),
@@ -124,8 +125,8 @@ def limits() -> str:
         ("time for a file", "seconds", " s", 1),
         ("memory of the parsers' process", "memory_bytes", " MiB", 2**20),
     ):
-        values = (getattr(limits, name) / scale for limits in (COMMAND_LINE, UPLOADS))
-        rows.append((words, *(f"{value:,.10g}{unit}" for value in values)))
+        values = (getattr(source, name) / scale for source in (COMMAND_LINE, UPLOADS))
+        rows.append((label, *(f"{value:,.10g}{unit}" for value in values)))
     return table(("limit", "`--docs`", "uploads"), rows)
 
 
@@ -141,7 +142,7 @@ def space_flags() -> str:
 
 
 def effects() -> str:
-    """A table of what engines that draft do with requests' options."""
+    """A table of request options: what each engine does with them when it drafts."""
     engines = [engine for engine in ENGINES.values() if engine.effects]
     penalties = ["presence_penalty", "frequency_penalty", "repetition_penalty"]
     rows = []
@@ -158,7 +159,7 @@ def effects() -> str:
 
 
 def purpose(path: Path) -> str:
-    """The first line of a module's or folder's docstring."""
+    """The first paragraph of a module's or folder's docstring, in one line."""
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ")
@@ -203,24 +204,24 @@ PARTS: dict[str, Callable[..., str]] = {
 }
 
 
-def generate(page: str) -> str:
-    """The text of a page with its generated parts as they should be."""
-    return PART.sub(lambda match: f"{match[1]}{match[2]}{match[3]}{PARTS[match[1]](*match[2].split())}", page)
+def generate(text: str) -> str:
+    """The text of a docs file with its generated parts as they should be."""
+    return PART.sub(lambda match: f"{match[1]}{match[2]}{match[3]}{PARTS[match[1]](*match[2].split())}", text)
 
 
-def num_words(page: str) -> int:
-    """The words of a page: a word has a letter or a digit, so the strokes of tables do not count."""
-    return len(re.findall(r"\S*[^\W_]\S*", page))
+def num_words(text: str) -> int:
+    """The number of words: a word has a letter or a digit, so the lines and bars of tables do not count."""
+    return len(re.findall(r"\S*[^\W_]\S*", text))
 
 
 def count_words() -> tuple[int, int]:
-    """The words of docs/: those that people wrote, commands included, and those of generated parts."""
-    pages = [page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")]
-    written = sum(num_words(PART.sub("", page)) for page in pages)
-    return written, sum(map(num_words, pages)) - written
+    """The number of words in docs/: outside generated parts (commands count), and inside them."""
+    texts = [file.read_text(encoding="utf-8") for file in DOCS.glob("*.md")]
+    written = sum(num_words(PART.sub("", text)) for text in texts)
+    return written, sum(map(num_words, texts)) - written
 
 
 if __name__ == "__main__":
-    for file in PAGES:
+    for file in DOC_FILES:
         file.write_text(generate(file.read_text(encoding="utf-8")), encoding="utf-8")
     print("docs/: {:,} written words, {:,} generated".format(*count_words()))

@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _describe(model: NamedModel) -> dict[str, Any]:
+    # A folder; the hub id if the hub's cache has the model; None if it must be fetched.
     location = model.find()
     bundled = isinstance(model.source, Path)
     where = "cached" if location is not None else "to fetch"

@@ -25,6 +25,7 @@ from tests.heads import folders
 from tests.models import change_config, tiny_model
 from tests.parts import EOS, VOCAB
 
+# The tokens that a head of these tests can draft: its shortlist, which d2t maps to the target's ids.
 IDS = (EOS, 3, 4, 9)
 
 
@@ -34,7 +35,7 @@ def target() -> Target:
 
 
 def change_tensors(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
-    """Change tensors of a written head."""
+    """Apply `change` to the tensors of a head on disk."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
@@ -54,17 +55,20 @@ def assert_refused(location: Path, target: Target, words: str) -> None:
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another width": (lambda folder: change_config(folder, hidden_size=64), "hidden states of width 64"),
     "another vocabulary": (lambda folder: change_config(folder, vocab_size=99), "a vocabulary of 99 tokens"),
-    "no size": (lambda folder: change_config(folder, num_attention_heads="four"), "the num_attention_heads 'four'"),
+    "a size that is not a number": (
+        lambda folder: change_config(folder, num_attention_heads="four"),
+        "the num_attention_heads 'four'",
+    ),
     "code": (lambda folder: change_config(folder, auto_map={"AutoModel": "x.Y"}), "code of its own (auto_map)"),
-    "no JSON": (lambda folder: (folder / "config.json").write_text("{"), "not JSON"),
-    "no object": (lambda folder: (folder / "config.json").write_text("[1]"), "not an object"),
+    "not JSON": (lambda folder: (folder / "config.json").write_text("{"), "not JSON"),
+    "not an object": (lambda folder: (folder / "config.json").write_text("[1]"), "not an object"),
     "a missing tensor": (
         lambda folder: change_tensors(folder, lambda tensors: tensors.pop("layers.0.mlp.up_proj.weight")),
         "no tensor layers.0.mlp.up_proj.weight",
     ),
     "a surplus tensor": (lambda folder: set_tensor(folder, "layers.1.x", torch.ones(2)), "for instance layers.1.x"),
     "a wrong shape": (lambda folder: set_tensor(folder, "fc.weight", torch.ones(32, 32)), "a fc.weight of 32x32"),
-    "no number": (
+    "a NaN": (
         lambda folder: set_tensor(folder, "fc.bias", torch.full((32,), torch.nan)),
         "fc.bias that are not finite",
     ),
@@ -77,7 +81,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         "a d2t that leaves",
     ),
     "a token twice": (lambda folder: set_tensor(folder, "d2t", folders.offsets((1, 3, 3, 9))), "names one twice"),
-    "no end": (
+    "no end-of-text token": (
         lambda folder: set_tensor(folder, "d2t", folders.offsets((2, 3, 4, 9))),
         "cannot draft the end of a text",
     ),
@@ -111,17 +115,18 @@ def test_a_missing_folder_is_refused(target: Target, tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"eagle_aux_hidden_state_layer_ids": [2, 3, 9]}, "level 9, and the target has the levels 0 to 5"),
+        # Inside eagle_config a number is a layer's: its output is the level one higher.
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 5]}}, "level 6"),
         ({"norm_before_fc": True}, "sets norm_before_fc"),
     ],
 )
-def test_an_eagle_three_head_with_other_layers_is_refused(
+def test_an_eagle_three_config_that_does_not_fit_is_refused(
     changes: dict[str, Any], words: str, target: Target, tmp_path: Path
 ) -> None:
     assert_refused(folders.eagle_three(tmp_path / "head", target, **changes), target, words)
 
 
-def test_a_shortlist_that_its_marks_contradict_is_refused(target: Target, tmp_path: Path) -> None:
+def test_a_t2d_that_disagrees_with_d2t_is_refused(target: Target, tmp_path: Path) -> None:
     folder = folders.eagle_three(tmp_path / "head", target, ids=IDS)
     set_tensor(folder, "t2d", torch.arange(VOCAB) < 4)
     assert_refused(folder, target, "a t2d that marks other tokens")
@@ -152,6 +157,7 @@ def test_a_pickle_with_code_is_refused_and_not_run(
 @pytest.mark.parametrize(
     ("config", "levels"),
     [
+        # The default levels of five layers: 2, the middle, and the third from the end.
         ({}, (2, 2, 2)),
         ({"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}, (1, 3, 4)),
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [-1, 1, 3]}}, (0, 2, 4)),
@@ -160,7 +166,7 @@ def test_a_pickle_with_code_is_refused_and_not_run(
 def test_layers_are_counted_as_the_config_counts_them(
     config: dict[str, Any], levels: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """Each layer of this model adds 1 to all numbers, so a feature says how many layers it has passed."""
+    """Each layer of this model adds 1 to every element, so a feature shows how many layers it has passed."""
     model = tiny_model("llama", num_hidden_layers=5, mlp_bias=True)
     for layer in model.model.layers:
         for product in (layer.self_attn.o_proj, layer.mlp.down_proj):
@@ -172,12 +178,13 @@ def test_layers_are_counted_as_the_config_counts_them(
     assert head.levels == levels
     features = target.prefill([3, 4, 5], head.levels).features
     assert features is not None
+    # The prompt's last token is the pending token: the first step reads it, so it has no feature yet.
     passed = features.unflatten(-1, (3, -1)) - model.get_input_embeddings().weight[[3, 4]][:, None]
     torch.testing.assert_close(passed, torch.tensor(levels, dtype=torch.float32)[None, :, None].expand_as(passed))
 
 
 def test_names_with_speculators_prefixes_are_read(target: Target, tmp_path: Path) -> None:
-    """There the layer is called layers.0, and its sizes are in an object of their own."""
+    """Checkpoints of the library speculators name the layer layers.0 and nest its sizes in an object."""
     folder = folders.eagle_three(tmp_path / "head", target, prefix="layers.0.")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(
@@ -187,12 +194,12 @@ def test_names_with_speculators_prefixes_are_read(target: Target, tmp_path: Path
 
 
 def test_choices_of_heads(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = head_lanes()
+    lanes = head_lanes()
     monkeypatch.chdir(tmp_path)
     eagle, medusa = folders.eagle_one(tmp_path / "a=b", target), folders.medusa(tmp_path / "m", target)
-    assert split_choice("eagle=folder", kinds) == ("eagle", "folder")
-    assert split_choice("a=b", kinds) == ("", "a=b")
-    attach_heads(target, ["a=b", f"medusa={medusa}"], kinds)
+    assert split_choice("eagle=folder", lanes) == ("eagle", "folder")
+    assert split_choice("a=b", lanes) == ("", "a=b")
+    attach_heads(target, ["a=b", f"medusa={medusa}"], lanes)
     assert target.heads.keys() == {"eagle", "medusa"} and target.head("eagle").kind == "eagle"
     for choices, words in (
         (["trie=x"], "drafts with no head; the lanes are medusa, eagle"),
@@ -201,7 +208,7 @@ def test_choices_of_heads(target: Target, tmp_path: Path, monkeypatch: pytest.Mo
         ([str(eagle), str(eagle)], "Two heads are given for the lane eagle"),
     ):
         with pytest.raises(InputError, match=words):
-            attach_heads(target, choices, kinds)
+            attach_heads(target, choices, lanes)
 
 
 def test_a_lane_without_a_choice_gets_the_shipped_head_of_its_target(

@@ -15,7 +15,7 @@ from rich.table import Table
 from specrace.cli.shared.terminal import clean, console
 from specrace.lab.compare.samples import Block, Sample
 
-# The time between two drawings of the live table, which take processor time from the clock that times the streams.
+# The live table is drawn at most this often: drawing takes processor time while the streams are timed.
 REFRESH_S = 1.0
 # The width of the tables in a file or a pipe, in characters.
 WIDTH = 160
@@ -54,13 +54,13 @@ def live_table(total: int, finished: Sequence[Sample], *, quiet: bool) -> Iterat
     stderr.quiet = quiet or not stderr.is_terminal
     sums: defaultdict[tuple[str, int], _Sums] = defaultdict(_Sums)
     for sample in finished:
-        sums[sample.block[:2]].add(sample)
+        sums[sample.block.server, sample.block.concurrency].add(sample)
     next_s = 0.0
     with Live(console=stderr, auto_refresh=False, transient=True) as live:
 
         def add(sample: Sample) -> None:
             nonlocal next_s
-            sums[sample.block[:2]].add(sample)
+            sums[sample.block.server, sample.block.concurrency].add(sample)
             if not stderr.quiet and time.monotonic() >= next_s:
                 live.update(_progress(sums, sample.block, total), refresh=True)
                 next_s = time.monotonic() + REFRESH_S
@@ -108,12 +108,11 @@ def _new_table(*titles: str) -> Table:
 
 
 def _table(rows: Sequence[Row], *, by_category: bool = False) -> Table:
-    """The main table, or that of the categories, which have no total rate and no texts."""
+    """The main table; by category, without the total rate and the comparison of texts."""
     columns = {title: column for title, column in COLUMNS.items() if not by_category or column[0] in rows[0]}
     names = ("server", "at\nonce", *(["category"] if by_category else []), "requests")
     texts = () if by_category else ("texts\nequal",)
-    # The forecast of tokens per step, the measured speedup, and the forecast of the speedup.
-    table = _new_table(*names, *columns, "forecast", "speedup", "forecast ", *texts)
+    table = _new_table(*names, *columns, "forecast\nper step", "speedup", "forecast\nspeedup", *texts)
     for row in rows:
         forecast = row["forecast"]
         table.add_row(
@@ -157,7 +156,7 @@ def show_load_tests(rows: Sequence[Row]) -> None:
         "failed",
         *columns,
         "acceptance\nlength",
-        "of all, to\nthe first",
+        "tokens/s of all\nvs. first row",
     )
     table = _new_table(*titles)
     for row in rows:

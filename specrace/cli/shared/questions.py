@@ -66,9 +66,10 @@ def draw_questions(documents: Sequence[Document], count: int) -> list[dict[str, 
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
-    """Read the questions of a .txt, .csv or .tsv file, or the objects of a JSONL file; at most `limit` of them.
+    """Read at most `limit` prompts, each an object with "id" and one of "question", "prompt" and "prompt_ids".
 
-    An object has "id" and one of "question", "prompt" and "prompt_ids". Raises InputError that names the line.
+    A line of a .txt file and a row of a .csv or .tsv file is a question; a line of any other file is such an object, in
+    which "id" may be missing. Raises InputError that names the line.
     """
     suffix = path.suffix.lower()
     text = read_text(path, MAX_PROMPT_BYTES, "give a file with one question or prompt per line")
@@ -89,7 +90,7 @@ def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
 
 
 def read_questions(path: Path) -> list[dict[str, Any]]:
-    """Read a file of questions, as {id, question}. Raises InputError, also for a line without a question."""
+    """Read a file of questions, as {id, question}. Raises InputError, also if a line has no question."""
     lines = read_prompts(path)
     if not all("question" in line for line in lines):
         raise InputError(f'{path} has lines without a question; give lines of {{"question": ...}}.')
@@ -97,10 +98,13 @@ def read_questions(path: Path) -> list[dict[str, Any]]:
 
 
 def report_cuts(question_id: str, hits: Sequence[Hit]) -> None:
-    """Say on standard error which passages of a question were cut to fit into the model's context."""
+    """Say on standard error which passages of a question were cut to fit into the model's context.
+
+    The place of such a passage says how much of it fits.
+    """
     for hit in hits:
         if hit.left_out:
-            complain(f"Question {question_id}: {hit.passage.document}, {hit.passage.place}.")
+            complain(f"Question {question_id}: passage from {hit.passage.document}, {hit.passage.place}.")
 
 
 def _number_questions(questions: Iterable[str]) -> list[dict[str, Any]]:
@@ -108,10 +112,9 @@ def _number_questions(questions: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _read_table(path: Path, text: str, delimiter: str) -> list[str]:
-    """Read the column "question" of a table, or its first column if there is none of that name.
+    """Read the column "question" of a table; if no column has that name, the first one.
 
-    If no column has that name, a first cell that ends with a question mark or has four words or more is a question,
-    not a header.
+    Its first cell is then a question, not a header, if it ends with a question mark or has four words or more.
     """
     # Set before every file, because the limit is global and other readers set it too.
     csv.field_size_limit(_MAX_CELL_CHARS)

@@ -214,13 +214,15 @@ def _corpus_part(options: Mapping[str, Any]) -> CorpusPart:
 METHODS = (
     Method("llamacpp-simple", "llama.cpp ngram-simple", "copies what followed the latest earlier occurrence",
            SimpleDrafter, map_draft, profile=None, twin_of="llama.cpp"),
-    Method("llamacpp-map-k", "llama.cpp ngram-map-k", "copies after an n-gram as much as was accepted last time",
+    Method("llamacpp-map-k", "llama.cpp ngram-map-k",
+           "copies what followed an n-gram, as many tokens as were last accepted",
            MapKDrafter, map_draft, profile=None, twin_of="llama.cpp"),
-    Method("llamacpp-map-k4v", "llama.cpp ngram-map-k4v", "copies after an n-gram with a dominant continuation",
+    Method("llamacpp-map-k4v", "llama.cpp ngram-map-k4v",
+           "copies what followed an n-gram, if one continuation dominates",
            MapK4vDrafter, map_draft, profile=None, twin_of="llama.cpp"),
     Method("llamacpp-mod", "llama.cpp ngram-mod", "follows a hash table from n-gram to next token",
            ModDrafter, lambda options: int(options["n_max"]), profile=None, twin_of="llama.cpp"),
-    Method("llamacpp-cache", "llama.cpp ngram-cache", "drafts tokens that were frequent after the last 1 to 4",
+    Method("llamacpp-cache", "llama.cpp ngram-cache", "drafts tokens that often followed the last 1 to 4 tokens",
            CacheDrafter, CACHE_DRAFT, profile=None, corpus_part=_corpus_part,
            scoring=Scoring("without static counts", options={"lookup_cache_static": False}), twin_of="llama.cpp"),
 )

@@ -45,7 +45,7 @@ class ListDrafter(LlamaCppDrafter):
         cache: Annotated[bool, Flag("ask ngram-cache last")] = True,
         size_n: SizeN = 12,
         size_m: SizeM = 48,
-        min_hits: Annotated[int, Bounds(1, 1024, "ngram-map-k4v: a key drafts from this lookup on")] = 1,
+        min_hits: Annotated[int, Bounds(1, 1024, "ngram-map-k4v: minimum lookups of an n-gram for a draft")] = 1,
         n_match: Annotated[int, Bounds(1, 1024, "ngram-mod: tokens that are looked up")] = 24,
         n_min: Annotated[int, Bounds(0, 1024, "ngram-mod: minimum number of tokens of a draft")] = 48,
         n_max: Annotated[int, Bounds(1, 1024, "ngram-mod: maximum number of tokens of a draft")] = 64,
@@ -88,7 +88,7 @@ METHODS = (
     Method(
         "llamacpp-list",
         "llama.cpp, several",
-        "asks several of llama.cpp's drafters in its order until one drafts",
+        "asks several of llama.cpp's drafters, in llama.cpp's order, until one drafts",
         ListDrafter,
         list_draft,
         profile=None,

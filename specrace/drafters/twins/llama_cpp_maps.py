@@ -109,7 +109,7 @@ class Key:
 
 
 class MapKDrafter(LlamaCppDrafter):
-    """ngram-map-k: what followed an earlier occurrence of the last `size_n` tokens, as much as was accepted last time.
+    """ngram-map-k: what followed the last `size_n` tokens earlier, as many tokens as were last accepted.
 
     A key whose draft was rejected as a whole never drafts again. Keys are found in a hash table with `MAP_SLOTS` slots.
     The first n-gram in a slot stays, and the prompt's n-grams are entered from its end to its start. An n-gram is
@@ -206,7 +206,7 @@ class MapK4vDrafter(MapKDrafter):
         *,
         size_n: SizeN = 12,
         size_m: SizeM = 48,
-        min_hits: Annotated[int, Bounds(1, 1024, "a key drafts from this lookup on")] = 1,
+        min_hits: Annotated[int, Bounds(1, 1024, "minimum lookups of an n-gram for a draft")] = 1,
     ) -> None:
         super().__init__(inputs, size_n=size_n, size_m=size_m)
         self.min_hits = min_hits

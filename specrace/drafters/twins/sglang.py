@@ -196,8 +196,8 @@ class NgramDrafter:
         max_trie_depth: Annotated[int, Bounds(2, 64, "longest n-gram, match and draft together, in tokens")] = 18,
         min_bfs_breadth: Annotated[int, Bounds(1, 64, "minimum number of continuations of a node")] = 1,
         max_bfs_breadth: Annotated[int, Bounds(1, 64, "maximum number of continuations of a node")] = 10,
-        match_type_prob: Annotated[bool, Flag("match type PROB in place of BFS: the most probable first")] = False,
-        external_sam_budget: Annotated[int, Bounds(0, 255, "nodes for what follows in the documents")] = 0,
+        match_type_prob: Annotated[bool, Flag("match type PROB (the most probable first), not BFS")] = False,
+        external_sam_budget: Annotated[int, Bounds(0, 255, "nodes for continuations found in the documents")] = 0,
     ) -> None:
         self.num_prompt = len(inputs.prompt)
         self.size = num_draft_tokens - 1
@@ -313,7 +313,7 @@ METHODS = (
     Method(
         "sglang-ngram",
         "SGLang NGRAM",
-        "drafts a tree of what followed in the output, of every match length",
+        "drafts a tree of what followed matches of every length in the output",
         NgramDrafter,
         lambda options: int(options["num_draft_tokens"]) - 1,
         profile=None,

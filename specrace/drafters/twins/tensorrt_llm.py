@@ -109,8 +109,8 @@ class NGramDrafter:
         *,
         max_draft_len: Annotated[int, Bounds(1, 128, "maximum number of draft tokens")] = 3,
         max_matching_ngram_size: Annotated[int, Bounds(1, 32, "maximum number of tokens matched")] = 2,
-        is_keep_all: Annotated[bool, Flag("keep all that followed an n-gram, not only the longest")] = True,
-        is_use_oldest: Annotated[bool, Flag("draft the oldest of them, not the newest")] = True,
+        is_keep_all: Annotated[bool, Flag("keep all lists that followed an n-gram, not only the longest")] = True,
+        is_use_oldest: Annotated[bool, Flag("draft an n-gram's oldest list, not its newest")] = True,
         is_public_pool: Annotated[bool, Flag("share the pool with earlier requests")] = True,
     ) -> None:
         self.num_prompt = len(inputs.prompt)
@@ -182,8 +182,8 @@ class SuffixAutomatonDrafter:
         max_matching_ngram_size: Annotated[
             int, Bounds(-1, 64, "maximum number of tokens matched; -1: any number")
         ] = -1,
-        enable_global_pool: Annotated[bool, Flag("search the tokens of earlier requests, too")] = False,
-        global_pool_size: Annotated[int, Bounds(0, 1024, "requests in that pool, this one included; 0: 64")] = 0,
+        enable_global_pool: Annotated[bool, Flag("also search the tokens of earlier requests")] = False,
+        global_pool_size: Annotated[int, Bounds(0, 1024, "requests in the global pool, this one included; 0: 64")] = 0,
     ) -> None:
         if not max_matching_ngram_size:
             raise InputError("trtllm-sa.max_matching_ngram_size is 0; give 1 or more, or -1 for any length.")

@@ -245,7 +245,7 @@ METHODS = (
     Method(
         "vllm-suffix",
         "vLLM suffix",
-        "vLLM's suffix decoding: the likeliest path in the request's suffix tree or that of all outputs",
+        "vLLM's suffix decoding: the likeliest path in the suffix tree of the request or of all outputs",
         SuffixDrafter,
         _suffix_length,
         profile=None,

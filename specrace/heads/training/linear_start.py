@@ -1,6 +1,6 @@
 """Where training of EAGLE-1 starts: at the best linear guess of the next state, with a layer that adds nothing.
 
-From a random start, the first hundreds of steps would learn what least squares give at once.
+A random start would take hundreds of steps to learn what one least-squares fit gives.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ _RIDGE = 1e-3
 
 @torch.no_grad()
 def start_linear(head: Eagle, batches: Iterable[Batch], embeddings: Tensor) -> None:
-    """Set `fc` by ridge regression from (embedding of the next token, state) to the next state, over all pairs.
+    """Set `fc` by ridge regression from (embedding of the next token, state) to the next state.
 
-    The outputs of attention and MLP start at zero. `embeddings` [V, d] are the target's.
+    Every two adjacent states of a conversation are one equation. The outputs of attention and MLP start at zero.
+    `embeddings` [V, d] are the target's.
     """
     size = head.fc.out_features
     square = torch.zeros(2 * size + 1, 2 * size + 1)
     product = torch.zeros(2 * size + 1, size)
     for batch in batches:
+        # `states` has one column less than `ids`. Pair i predicts state i + 1 from state i and token i + 1.
         is_pair = batch.is_token[:, :-2]
         states = batch.states[:, :, -1]
         tokens, before, after = embeddings[batch.ids[:, 1:-1]][is_pair], states[:, :-1][is_pair], states[:, 1:][is_pair]
-        # The last token of a shorter answer has no state; its pair has none to learn from.
+        # A shorter answer's last token has no state (zeros), so the pair that would predict it is left out.
         is_known = after.abs().sum(-1) > 0
         inputs = torch.cat([tokens, before, torch.ones(len(before), 1)], -1)[is_known]
         square += inputs.T @ inputs

@@ -1,6 +1,6 @@
 // Formats numbers and tokens for the page.
 /** @import { RaceCard, RaceHead, ResultRow, ShownRepeated } from "./wire.d.ts" */
-const MAX_PIECE_LETTERS = 14;
+const MAX_PIECE_CHARACTERS = 14;
 
 export function formatSeconds(ms) {
   return `${(ms / 1000).toFixed(2)} s`;
@@ -18,7 +18,8 @@ export function rankingSpeedup({ speedup }) {
 }
 
 /**
- * The range of lane `index`'s speedup over several runs: "2.2 to 2.6, 5 runs"; `repeated` is null after one run.
+ * The range of lane `index`'s speedup over several runs: "2.2 to 2.6, 5 runs". Empty for vanilla (lane 0), and after
+ * one run (`repeated` is null).
  * @param {ShownRepeated | null} repeated
  * @param {number} index
  */
@@ -53,11 +54,14 @@ export function countOf(number, noun) {
 }
 
 // A token's text for a small box. A long text is cut, and a blank one becomes a visible sign.
-export function shorten(piece, letters = MAX_PIECE_LETTERS) {
+export function shorten(piece, maxCharacters = MAX_PIECE_CHARACTERS) {
   const blank = piece ? "␣" : "·";
   const text = piece.trim() || (piece.includes("\n") ? "↵" : blank);
-  const characters = Array.from(text.slice(0, 4 * letters + 4));
-  return characters.length > letters ? `${characters.slice(0, letters - 1).join("")}…` : characters.join("");
+  // A character has one or two code units, so this bound keeps a long text cheap and never decides what is shown.
+  const characters = Array.from(text.slice(0, 4 * maxCharacters + 4));
+  return characters.length > maxCharacters
+    ? `${characters.slice(0, maxCharacters - 1).join("")}…`
+    : characters.join("");
 }
 
 // The model of a race, and where and when it ran.
@@ -68,7 +72,7 @@ export function describeRecording(about) {
   return [about.model, size, about.dtype, about.device, day].filter(Boolean).join(" · ");
 }
 
-// Continues the text of `describeRecording`: the engine, and how long the prompt took to read.
+// Continues the text of `describeRecording`: how forwards run (`engine`), and how long the prompt took to read.
 /** @param {RaceHead} head */
 export function describePrompt({ engine, prompt_tokens: tokens, prefill_ms: ms, lanes }) {
   const read = lanes.filter((lane) => lane.prefill_ms);
