@@ -123,5 +123,5 @@ def _summary_sentence(name: str, summary: dict[str, Any]) -> str:
     ]
     if summary["grounded"] is not None:
         facts.append(f"{summary['grounded']:.0%} are grounded")
-    sizes = f"{summary['mean_tokens']:.0f} tokens after {summary['mean_prompt_tokens']:.0f} on average"
+    sizes = f"on average {summary['mean_tokens']:.0f} tokens after a prompt of {summary['mean_prompt_tokens']:.0f}"
     return f"{clean(name)}, {summary['count']} answers: {', '.join(facts)}; {sizes}."

@@ -195,7 +195,7 @@ def _notes(result: dict[str, Any]) -> Iterator[str]:
     for lane in result["not_scored"]:
         yield f"{lane['lane']} cannot be scored without its model: {lane['reason']}."
     if settings["earlier_outputs"] == "kept":
-        yield "Lanes that can (fusion, suffix and others) also drafted from the outputs of earlier prompts."
+        yield "Lanes that can draft from outputs of earlier prompts (fusion, suffix and others) did so."
     if result["looping"]["outputs"]:
         number = result["looping"]["outputs"]
         yield f"{number} outputs loop; they count in the figures, and have rows of their own under 'looping'."

@@ -13,7 +13,7 @@ from specrace.core.errors import InputError
 def add_parser(commands: Any) -> None:
     """Add `site` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("site", help="write recorded races as a folder for any static host; needs no model")
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write; files of other names stay")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write; files with other names stay")
     parser.add_argument(
         "files", type=Path, nargs="*", metavar="RACE.jsonl", help="recordings; by default those that ship with specrace"
     )

@@ -95,7 +95,7 @@ class EagleThree(EagleNetwork):
         return inputs, normed if self.norm_residual else rows
 
     def leave(self, rows: Tensor) -> Tensor:
-        """The rows after the final norm; the next pair reads them before it."""
+        """The rows after the final norm; the next pair reads the rows before that norm."""
         return rms_norm(rows, self.norm, self.layer.sizes.epsilon)
 
 

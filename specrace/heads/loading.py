@@ -68,8 +68,8 @@ def shipped_heads(fingerprint: str) -> list[Path]:
 def split_choice(choice: str, kinds: Mapping[str, str]) -> tuple[str, str]:
     """("eagle", "folder") from "eagle=folder", ("", "folder") from "folder".
 
-    Raises InputError for a lane without heads, and without a folder. A folder whose name has an equals sign is taken as
-    a folder if it exists.
+    Raises InputError for a lane that drafts without a head, and if no folder is named. A folder that exists may have an
+    equals sign in its name.
     """
     lane, equals, location = choice.partition("=")
     if not equals or Path(choice).is_dir():

@@ -42,10 +42,10 @@ class OutputLayer:
 class Ranking:
     """Orders a head's guesses as the target will choose.
 
-    At temperature 0 that is by logit. Otherwise the target's choice is the maximum of log-probability plus noise, and
+    At temperature 0, by logit. Otherwise the target's choice is the maximum of log-probability plus noise, and
     the noise of a position is known before the choice. Adding it to the head's own logits makes both choose the same
     token with a probability of at least (1 - d) / (1 + d), where d is the total variation distance of the two
-    distributions (arXiv 2408.07978); without it only as often as two independent draws agree.
+    distributions (arXiv 2408.07978). Without the noise they would agree only as often as two independent draws.
     """
 
     def __init__(

@@ -156,7 +156,7 @@ def show_load_tests(rows: Sequence[Row]) -> None:
         "failed",
         *columns,
         "acceptance\nlength",
-        "tokens/s of all\nvs. first row",
+        "tokens/s of all\nvs. the first",
     )
     table = _new_table(*titles)
     for row in rows:
@@ -171,7 +171,11 @@ def show_load_tests(rows: Sequence[Row]) -> None:
             "–" if row["of_all_ratio"] is None else f"{row['of_all_ratio']:.2f}x",
         )
     out.print(table)
-    out.print("The acceptance length is the engine's own: it counts steps with a draft only.", style="dim")
+    out.print(
+        "The acceptance length is the engine's own figure, which counts only steps with a draft. The last column "
+        "divides by the first load test with as many requests at once.",
+        style="dim",
+    )
 
 
 # More positions are in --json.

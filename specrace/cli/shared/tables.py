@@ -114,7 +114,7 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
     if report["cut_at_limit"] and "scripted" not in report:
         yield f"Cut at the limit of new tokens: {len(report['cut_at_limit'])} of {len(report['prompts'])} outputs."
     if report["settings"]["earlier_outputs"] == "kept":
-        yield "Lanes that can (fusion, suffix and others) also drafted from the outputs of earlier prompts."
+        yield "Lanes that can draft from outputs of earlier prompts (fusion, suffix and others) did so."
     if not report["pace"]["disturbed_prompts"]:
         yield report["pace"]["note"]
     yield from report["warnings"]

@@ -60,7 +60,7 @@ class _Chains(nn.Module, ABC):
     def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
         """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`.
 
-        `embeddings` [B, T, d]: of the batch's tokens. A pair's rotary position is that of its state.
+        `embeddings` [B, T, d]: of the batch's tokens. A pair has the rotary position of its state.
         """
         attention, start = self.decoder.self_attn, batch.width - 2
         positions, is_pair = batch.positions[:, :-2], batch.is_token[:, :-2]

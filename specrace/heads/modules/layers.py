@@ -41,7 +41,7 @@ class GatedMLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with rotary positions, over rows that `attend` combines; `width`: that of its input."""
+    """Grouped-query attention with rotary positions, over rows of `width` numbers that `attend` combines."""
 
     def __init__(self, config: HeadConfig, width: int) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from specrace.heads.modules.batch import Batch
 
 @dataclass(frozen=True)
 class Acceptance:
-    """For depth 1, 2, ...: the share of drafts that are the target's token, of those whose chain was right so far.
+    """For depth 1, 2, ...: of the drafts whose chain was right so far, the share that are the target's token.
 
     `num_tokens`: how many tokens of answers began a chain.
     """

@@ -35,7 +35,7 @@ DESCRIPTION = "data.json"
 PASSAGES_EVERY, FEWER = 4, 0.4
 # More questions are made up than a shard needs, because some are unfinished, too short, or too like the benchmark's.
 SURPLUS = 1.4
-# Each question is answered once greedily, and sampled as often as this.
+# Each question is answered once greedily, and this many times by sampling.
 OPEN_SAMPLES, PASSAGE_SAMPLES = 2, 1
 
 

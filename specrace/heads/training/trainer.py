@@ -34,7 +34,7 @@ from specrace.heads.training.shortlist import choose_shortlist
 KINDS: dict[str, type[Eagle] | type[Eagle3] | type[Medusa]] = {"eagle": Eagle, "eagle3": Eagle3, "medusa": Medusa}
 CHECKPOINT = "checkpoint.pt"
 SAVE_SECONDS = 120.0
-# The loss of each depth weighs this much less than that of the depth before.
+# The weight of a depth's loss, divided by the weight of the loss of the depth before.
 DECAY = 0.8
 WARMUP_STEPS, REPORT_STEPS = 10, 10
 HELD_OUT_EVERY = 20
@@ -180,11 +180,11 @@ class HeadRun:
         )
 
     def batches(self, places: Sequence[Place]) -> Iterator[Batch]:
-        """Conversations in batches, of which the answers are guessed."""
+        """Batches of conversations, in which the answers are guessed."""
         return (self.batch(group) for group in self.groups(places, self.recipe.seed))
 
     def _remaining(self, num_steps: int) -> Iterator[list[Place]]:
-        """The groups of the steps that are not done, so that an interrupted run sees what an undisturbed one sees."""
+        """The groups of the remaining steps; together, an interrupted run sees what an undisturbed one sees."""
         number = 0
         for epoch in count():
             for group in self.groups(self.training, self.recipe.seed * 1_000_003 + epoch):

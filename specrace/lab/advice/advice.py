@@ -56,7 +56,7 @@ def sentences(recommender: Recommender, curve_words: str, sample: Recommender | 
 
 
 def _idle_lanes(recommender: Recommender, where: str = "") -> Iterator[str]:
-    """Yield a sentence for each lane with settings that hardly ever draft; which describes the first of them."""
+    """Yield a sentence for each lane with settings that hardly ever draft; it describes the first of these settings."""
     rows = [(recommender.lane(number), number, drafting) for number, drafting in idle_lanes(recommender)]
     for name in dict.fromkeys(lane.name for lane, *_ in rows):
         (lane, number, drafting), *others = (row for row in rows if row[0].name == name)
@@ -196,7 +196,7 @@ def _similar_lane(recommender: Recommender, engine: Engine, number: int) -> Iter
 def _plug_in(recommender: Recommender, engine: Engine) -> Iterator[str]:
     """Yield a note on how to load our drafter into the engine, if the recommended lane has a plug-in for it.
 
-    A plug-in drafts chains, so the forecast in the note is that of the best chain, if one was swept.
+    A plug-in drafts chains, so the note has the forecast of the best chain, if one was swept.
     """
     name = recommender.lane(recommender.chosen).name
     if name not in engine.plug_ins:
@@ -206,7 +206,7 @@ def _plug_in(recommender: Recommender, engine: Engine) -> Iterator[str]:
     row = recommender.recommendation(number)
     chosen = choice(recommender, number)
     if not recommender.sweep.keep_outputs:
-        # Without earlier answers the forecast is that of a lane that does not read them.
+        # The lane was scored without earlier answers, so the engine must not read them either.
         chosen = replace(chosen, options={**chosen.options, "past": False})
     flags = engine.plug_ins[name](chosen, recommender.curve)
     evidence = "not swept: add --grid fusion.chain=true"

@@ -33,7 +33,7 @@ NAMES = f"{', '.join(ASSUMED)}, or a GPU ({', '.join(GPUS)}) and a size such as 
 
 
 def find_curve(name_or_file: str) -> CostCurve:
-    """The curve with a name, or that of a file that `calibrate --out` wrote. Raises InputError."""
+    """The curve with this name, or the one in a file that `calibrate --out` wrote. Raises InputError."""
     if name_or_file in ASSUMED:
         return ASSUMED[name_or_file]
     match = _NAME.fullmatch(name_or_file)

@@ -90,7 +90,7 @@ def _lane_metrics(
 
 
 def _sum_of_medians(runs: Sequence[Sequence[LaneRun | PeerRun]], name: str) -> float:
-    """Sum over the prompts a value's median over the repetitions; `runs`: by prompt and repetition."""
+    """The sum over the prompts of a value's median over the repetitions; `runs`: by prompt and repetition."""
     return float(sum(median(map(attrgetter(name), repetitions)) for repetitions in runs))
 
 

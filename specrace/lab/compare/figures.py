@@ -157,7 +157,7 @@ def _repetition_draws(count: int, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Texts:
-    """In how many of `compared` answers a server's text is the baseline's; `first`: see `compare_texts`."""
+    """How many of the `compared` answers have the baseline's text; `first`: see `compare_texts`."""
 
     same: int
     compared: int

@@ -68,7 +68,7 @@ def read_load_tests(text: str) -> list[LoadTest]:
 
 
 class _LayoutError(ValueError):
-    """A file's layout or figures are not those that are read; the message says what is wrong."""
+    """A file has a layout or figures that are not supported; the message says what is wrong."""
 
 
 def _parse(content: str) -> list[Any]:
@@ -216,7 +216,7 @@ _LAYOUTS: tuple[tuple[set[str], Callable[[str, Row], Iterator[LoadTest]]], ...] 
 
 
 def as_rows(tests: Sequence[LoadTest]) -> list[dict[str, Any]]:
-    """The measurements as JSON, each with the ratio of its total rate to that of the first one at its concurrency."""
+    """The measurements as JSON. `of_all_ratio`: the total rate divided by that of the first one at its concurrency."""
     first: dict[int, LoadTest] = {}
     rows = []
     for test in tests:

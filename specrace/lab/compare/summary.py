@@ -128,7 +128,7 @@ def _figures(
     concurrency: int,
     category: str | None,
 ) -> dict[str, Any] | None:
-    """The figures that a category has, too; None without samples."""
+    """The figures that a row and a category both have; None without samples."""
     samples = comparison.of(server, concurrency, category)
     if not samples:
         return None

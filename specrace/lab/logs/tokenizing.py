@@ -42,7 +42,7 @@ class LogTokens:
         warnings: tuple[str, ...] = ()
         if isinstance(prompt, str) and isinstance(output, str):
             if self.tokenize is None:
-                raise ValueError("this has text and no ids; give --tokenizer, the one of the model that wrote it")
+                raise ValueError("this has text and no ids; give --tokenizer for the model that wrote it")
             prompt, output = split_tokens(prompt, output, self.tokenize)
         elif isinstance(prompt, list) and isinstance(output, dict):
             prompt, output, warnings = self._split_chat(exchange, prompt, output)
@@ -55,7 +55,7 @@ class LogTokens:
         self, exchange: Exchange, messages: list[Message], answer: Message
     ) -> tuple[Tokens, Tokens, tuple[str, ...]]:
         if self.chat is None:
-            raise ValueError("this has messages and no ids; give --tokenizer, the one of the model that wrote it")
+            raise ValueError("this has messages and no ids; give --tokenizer for the model that wrote it")
         if not any(answer.get(key) for key in ("content", "tool_calls", "reasoning_content")):
             raise ValueError("the answer is empty; every transcript needs a prompt and an output")
         prompt, output, warnings = _render(exchange, messages, answer, self.chat)

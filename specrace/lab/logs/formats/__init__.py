@@ -49,7 +49,7 @@ FORMATS = {format.name: format for format in _IN_ORDER}
 def find_format(name: str) -> type[Format]:
     """The format with this name. Raises InputError if there is none."""
     if name not in FORMATS:
-        raise InputError(f"There is no format {shorten(name)!r}; known are {', '.join(FORMATS)}.")
+        raise InputError(f"There is no format {shorten(name)!r}; the formats are {', '.join(FORMATS)}.")
     return FORMATS[name]
 
 

@@ -76,7 +76,7 @@ class ShareGPT(Format):
             for turn in turns:
                 if not isinstance(turn.get("from", turn.get("role")), str) or not _is_known(turn):
                     speaker = shorten(turn.get("from", turn.get("role")), 40)
-                    raise ValueError(f"a turn is from {speaker}; known are human, gpt, {', '.join(ROLES)}")
+                    raise ValueError(f"a turn is from {speaker}; the known speakers are human, gpt, {', '.join(ROLES)}")
             yield from _turns(row, turns)
 
 

@@ -55,7 +55,7 @@ def test_an_unreadable_conversation_is_reported(messages: Any, reason: str) -> N
 
 
 def test_an_unknown_speaker_is_reported() -> None:
-    with pytest.raises(ValueError, match="a turn is from narrator; known are human"):
+    with pytest.raises(ValueError, match="a turn is from narrator; the known speakers are human"):
         list(ShareGPT().read({"conversations": [{"from": "narrator", "value": "a"}]}))
 
 

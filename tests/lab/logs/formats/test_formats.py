@@ -61,7 +61,7 @@ def test_a_requested_format_is_not_second_guessed(tmp_path: Path) -> None:
     path = SHAPES["openai-chat"](tmp_path)[0]
     with pytest.raises(InputError, match="line 1: conversations is not a list"):
         list(TranscriptFile(path, format="sharegpt"))
-    with pytest.raises(InputError, match="no format 'word'; known are openai-batch"):
+    with pytest.raises(InputError, match="no format 'word'; the formats are openai-batch"):
         find_format("word")
 
 

@@ -5,9 +5,9 @@
 - Anthropic's events: message_start, content_block_start, content_block_delta, message_delta, ...
   (anthropics/anthropic-sdk-python, src/anthropic/types/raw_message_stream_event.py).
 - Responses API: the event response.completed has the whole response.
-- Gemini's and Ollama's chunks are responses whose texts follow one another; so are the chunks of Bedrock's InvokeModel
-for
-  Llama (`generation`) and Titan (`outputText`), of llama.cpp's /completion (`content`, `stop`), and TGI's (`token`).
+- Gemini's and Ollama's chunks are responses whose texts follow one another. So are TGI's chunks (`token`), those of
+  llama.cpp's /completion (`content`, `stop`), and those of Bedrock's InvokeModel for Llama (`generation`) and Titan
+  (`outputText`).
 
 A stream may also be logged as the text that was sent: server-sent events, or an object a line.
 """
