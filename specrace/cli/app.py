@@ -328,9 +328,7 @@ def _check_server(options: argparse.Namespace) -> None:
     if not 0 <= options.keep_shares <= MAX_SHARE_HOURS:
         raise InputError(f"--keep-shares is {options.keep_shares}; give 1 to {MAX_SHARE_HOURS} hours.")
     if options.keep_shares and not options.uploads:
-        raise InputError(
-            "--keep-shares takes races from visitors, and --no-uploads takes nothing; leave out one of the two."
-        )
+        raise InputError("--keep-shares takes visitors' races, --no-uploads takes nothing; leave out one of the two.")
     if options.log not in LOG_FORMATS:
         raise InputError(f"SPECRACE_LOG is {shorten(options.log)}; set it to {' or '.join(LOG_FORMATS)}.")
     check_hosts("--allowed-hosts", options.allowed_hosts)
