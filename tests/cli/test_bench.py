@@ -87,7 +87,7 @@ def test_json_and_files_have_the_same_results(tmp_path: Path, capsys: pytest.Cap
     # Three prompts, and five decoders: three lanes and two peers.
     assert len(rows) == 3 * 5 and {row["decoder"] for row in rows} >= {"vanilla", "transformers-pld"}
     table = (tmp_path / "out" / "bench.md").read_text()
-    assert "also drafted from the outputs of earlier prompts" in table and "Cut at the limit of new tokens" in table
+    assert "can draft from outputs of earlier prompts" in table and "Cut at the limit of new tokens" in table
     assert "a" in result["cut_at_limit"] and result["prompts"][0]["lanes"][0]["end"] == "length"
     assert "| vanilla |" in table and "prompt-lookup against transformers-pld" in table and result["date"] in table
 
