@@ -8,6 +8,7 @@ from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.eagle import EagleDrafter
 from specrace.drafters.fusion.drafter import FusionDrafter, fusion_corpus_part, fusion_num_top
 from specrace.drafters.head_tree import HEAD_NEEDS, HEAD_ON_CHAINS
+from specrace.drafters.hybrid import HybridDrafter, hybrid_num_top
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import POOL_ON_CHAINS, POOL_SCORING, LookaheadDrafter, tree_size
 from specrace.drafters.medusa import MedusaDrafter
@@ -60,6 +61,10 @@ _ALL = (
            needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
     Method("eagle", "EAGLE", "drafts with a trained layer that continues the model's hidden states", EagleDrafter, 16,
            {"num_draft": 60, "width": 10}, profile=None, needs_head="eagle",
+           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+    Method("hybrid", "Hybrid", "merges copies like fusion, and asks an EAGLE head where there is little to copy",
+           HybridDrafter, 32, {"num_draft": 60, "width": 10, "corpus": True, "recycling": True}, profile=None,
+           num_top=hybrid_num_top, corpus_part=fusion_corpus_part, needs_head="eagle",
            needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
     *vllm.METHODS,
     *tensorrt_llm.METHODS,

@@ -120,6 +120,14 @@ class HeadTreeDrafter(DepthDrafter):
                 expected = sum(tree.probs[child] for child in children) / self.confidence.at(depth)
                 self.confidence.record(depth, min(1.0, expected), any(child in accepted for child in children))
 
+    def rate(self, tree: TokenTree) -> float:
+        """The tokens that a tree is expected to yield for its cost and that of this step's forwards of the head.
+
+        `propose` must have been called for this step.
+        """
+        cost = self._row_costs[min(tree.num_draft, len(self._row_costs) - 1)] + self.price * self._forwards
+        return sum(tree.path_probs()) / cost
+
     def note(self, tree: TokenTree) -> Note:
         """The head's forwards, the depth and the expected yield; and each draft token's depth and probability.
 

@@ -29,8 +29,8 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
     """Load heads and set `target.heads`, lane -> head; each choice is "[LANE=]FOLDER_OR_ID".
 
     `kinds`: the lanes that draft with a head -> the kind of head that they need. Raises InputError if a head does not
-    fit the target or the lane, or if two heads are for one lane. A lane without a choice gets the shipped head, if one
-    was trained for this target.
+    fit the target or the lane, or if two heads are for one lane. A choice without a lane is for all lanes of its kind.
+    A lane without a choice gets the shipped head, if one was trained for this target.
     """
     if choices and isinstance(target, LeadingTarget):
         raise InputError(
@@ -43,12 +43,12 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
         lane, location = split_choice(choice, kinds)
         head = build_head(read_head(location), target)
         fitting = [name for name, kind in kinds.items() if kind == head.kind]
-        lane = lane or fitting[0]
-        if lane not in fitting:
+        if lane and lane not in fitting:
             raise InputError(f"{head.label} is of the kind {head.kind}, which the lane {lane} cannot use; {_HINT}.")
-        if lane in heads:
-            raise InputError(f"Two heads are given for the lane {lane}; give one.")
-        heads[lane] = head
+        for name in [lane] if lane else fitting:
+            if name in heads:
+                raise InputError(f"Two heads are given for the lane {name}; give one.")
+            heads[name] = head
     for folder in shipped:
         head = build_head(read_checkpoint(folder), target)
         heads = {name: head for name, kind in kinds.items() if kind == head.kind} | heads

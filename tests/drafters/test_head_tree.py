@@ -104,7 +104,7 @@ def test_a_head_that_is_right_is_asked_at_every_step() -> None:
     assert head.forwards == 100
 
 
-@pytest.mark.parametrize("lane", ["eagle", "medusa"])
+@pytest.mark.parametrize("lane", ["eagle", "hybrid", "medusa"])
 def test_a_lane_without_a_head_is_refused_in_one_sentence(lane: str) -> None:
     with pytest.raises(InputError, match=rf"^The lane {lane} has no head .* \(--head {lane}=FOLDER\)\.$"):
         METHODS[lane].build(inputs((3, 4), head=None))

@@ -171,7 +171,7 @@ def test_capabilities_and_budgets_of_methods() -> None:
     assert {name for name, method in METHODS.items() if method.samples} == {"bigram", "trigram", "draft-model"}
     assert {name for name, method in METHODS.items() if method.needs_draft_model} == {"draft-model"}
     num_top = {name: method.num_top_with(method.defaults("cuda")) for name, method in METHODS.items()}
-    assert {name: count for name, count in num_top.items() if count} == {"recycling": 8, "fusion": 8}
+    assert {name: count for name, count in num_top.items() if count} == {"recycling": 8, "fusion": 8, "hybrid": 8}
     assert METHODS["fusion"].num_top_with(METHODS["fusion"].defaults("cpu")) == 0
     assert METHODS["rest"].budget("cpu", {}) == 16 and METHODS["rest"].budget("cuda", {}) == 64
     assert METHODS["suffix"].budget("cuda", {}) == 32 and METHODS["bigram"].budget("cuda", {}) == 4

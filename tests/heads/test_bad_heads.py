@@ -200,7 +200,7 @@ def test_choices_of_heads(target: Target, tmp_path: Path, monkeypatch: pytest.Mo
     assert split_choice("eagle=folder", lanes) == ("eagle", "folder")
     assert split_choice("a=b", lanes) == ("", "a=b")
     attach_heads(target, ["a=b", f"medusa={medusa}"], lanes)
-    assert target.heads.keys() == {"eagle", "medusa"} and target.head("eagle").kind == "eagle"
+    assert target.heads.keys() == {"eagle", "hybrid", "medusa"} and target.head("eagle").kind == "eagle"
     for choices, words in (
         (["trie=x"], "drafts with no head; the lanes are medusa, eagle"),
         (["eagle="], "names no head"),

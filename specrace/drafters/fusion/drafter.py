@@ -268,23 +268,41 @@ class FusionDrafter(DepthDrafter):
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Calibrate along the accepted path, record what the draft yielded, and append the output tokens."""
-        output, growth = verdict.output(tree), self.growth
-        text = self.text_model.automaton.tokens
-        previous = text[-2] if len(text) > 1 else -1
-        if growth is not None:
-            self._learn_from_path(growth, verdict.path, output, previous)
-        if self._paused:
-            # A step in which no candidate was looked up predicted nothing.
-            self.cool_down.watch(growth is not None and growth.predictions[0][1] == output[0])
+        output = verdict.output(tree)
+        self._learn(verdict.path, output)
         if tree.num_draft:
             self._extend_costs(tree.num_draft)
             self.cool_down.record(len(output), self.step_costs.costs[tree.num_draft])
+        self._append(tree, verdict, last=verdict.path[-1])
+
+    def follow(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Calibrate at the root, and append the output tokens, of a step whose `tree` another drafter proposed."""
+        self._learn((0,), verdict.output(tree)[:1])
+        self._append(tree, verdict, last=0)
+
+    def _learn(self, path: Sequence[int], output: Sequence[int]) -> None:
+        """Learn from the tokens that came after the nodes of a path of `growth`."""
+        growth = self.growth
+        if growth is not None:
+            self._learn_from_path(growth, path, output, self._previous())
+        if self._paused:
+            # A step in which no candidate was looked up predicted nothing.
+            self.cool_down.watch(growth is not None and growth.predictions[0][1] == output[0])
+
+    def _previous(self) -> int:
+        """The token before the pending one, -1 if there is none."""
+        text = self.text_model.automaton.tokens
+        return text[-2] if len(text) > 1 else -1
+
+    def _append(self, tree: TokenTree, verdict: Verdict, last: int) -> None:
+        """Append the output tokens; `last` is the last node of `growth` on the accepted path."""
+        output, growth, previous = verdict.output(tree), self.growth, self._previous()
         self.text_model.automaton.extend(output)
         if self.past is not None:
-            if growth is not None and verdict.path[-1] < len(growth.past_matches):
-                # The match at the last accepted node is known, so only the bonus token has to be followed.
-                self._past_match = growth.past_matches[verdict.path[-1]]
-                output = output[-1:]
+            if growth is not None and last < len(growth.past_matches):
+                # The match at that node is known, so only the tokens after it have to be followed.
+                self._past_match = growth.past_matches[last]
+                output = output[growth.depths[last] :]
             self._past_match = self.past.automaton.follow(self._past_match, output)
         if self.recycled is not None:
             self.recycled.learn(tree, verdict, previous)

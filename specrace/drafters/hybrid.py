@@ -1,0 +1,86 @@
+"""Hybrid, our own method: fusion's tree, and that of a trained head where fusion finds little to copy.
+
+TensorRT-LLM joins a suffix automaton and a trained head in a similar way (its option `sa_config`). Here the head is
+asked if the mass that fusion leaves to tokens which it does not draft next, its escape mass, is greater than what a
+forward of the head costs. Then the tree that is expected to yield more tokens for its cost is verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from specrace.core.note import Note
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
+from specrace.drafters.base import ANY_DEPTH, Bounds, DepthDrafter, DrafterInputs, Flag
+from specrace.drafters.fusion.drafter import FusionDrafter
+from specrace.drafters.fusion.sources import NUM_TOP
+from specrace.drafters.head_tree import HeadTreeDrafter
+
+
+def hybrid_num_top(options: Mapping[str, Any]) -> int:
+    """The number of the target's likeliest tokens per node that the hybrid learns from, with these options."""
+    return NUM_TOP if options["recycling"] else 0
+
+
+class HybridDrafter(DepthDrafter):
+    """Drafts as fusion does, or with an EAGLE head. Raises InputError without a head.
+
+    1 2 was followed by 3 three times, so fusion copies; after 9, which is new, the head is asked. It expects the next
+    number with a probability of 0.9:
+
+    >>> class Counter:
+    ...     depth, room, levels_per_forward = 9, 100, 1
+    ...     def begin(self, root): self.root = root
+    ...     def likeliest(self, paths, k): return [[((self.root, *path)[-1] + 1, 0.9)] for path in paths]
+    >>> text = (1, 2, 3) * 3 + (1, 2)
+    >>> def draft(*context):
+    ...     inputs = DrafterInputs(context, vocab_size=99, head=Counter(), head_price=0.3)
+    ...     return HybridDrafter(inputs).propose(context, budget=2).tokens
+    >>> draft(*text), draft(*text, 9)
+    ((2, 3, 1), (9, 10, 11))
+    """
+
+    def __init__(
+        self,
+        inputs: DrafterInputs,
+        *,
+        depth: Annotated[int, Bounds(1, 32, "maximum depth of the head's tree, in tokens")] = 6,
+        width: Annotated[int, Bounds(1, 32, "guesses after each token, and paths continued at each level")] = 4,
+        corpus: Annotated[bool, Flag("also draft from n-grams of all documents")] = False,
+        past: Annotated[bool, Flag("also copy from, and calibrate by, outputs of earlier requests")] = True,
+        recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
+    ) -> None:
+        self.head = HeadTreeDrafter(inputs, "hybrid", depth, width)
+        self.fusion = FusionDrafter(inputs, corpus=corpus, past=past, recycling=recycling)
+        # Whether the last draft is the head's.
+        self._guessed = False
+
+    def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
+        """Fusion's tree, or the head's if that is expected to yield more; at most `budget` draft tokens."""
+        copied = self.fusion.propose(context, budget, depth)
+        self._guessed = False
+        if budget < 1 or _escape(copied) <= self.head.price:
+            return copied
+        guessed = self.head.propose(context, budget, depth)
+        # The head's forwards are paid for, whichever tree is verified.
+        self._guessed = self.head.rate(guessed) > self.head.rate(copied)
+        return guessed if self._guessed else copied
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Whose draft it was learns what it yielded; fusion also reads the text."""
+        if self._guessed:
+            self.head.observe(tree, verdict)
+            self.fusion.follow(tree, verdict)
+        else:
+            self.fusion.observe(tree, verdict)
+
+    def note(self, tree: TokenTree) -> Note:
+        """What the drafter whose tree it is says about it."""
+        return self.head.note(tree) if self._guessed else self.fusion.note(tree)
+
+
+def _escape(tree: TokenTree) -> float:
+    """The probability that the token after the root is none of the tree's."""
+    return 1.0 - sum(tree.probs[child] for child in tree.children[0].values()) if tree.probs else 1.0
