@@ -24,7 +24,7 @@ class Setting:
     """A number or a choice: its default, bounds (both included), label and help.
 
     A number whose `low` is an int is an integer. `shared_low` and `shared_high`: the bounds on a public page. `step`:
-    the slider's step. `link`: the URL parameter. A `default` of None means "auto".
+    the step of the page's number field. `link`: the URL parameter. A `default` of None means "auto".
     """
 
     name: str

@@ -56,6 +56,11 @@ CUT = """() => [".announcer", ".tally", ".guess", ".pane header", ".podium li", 
   .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 ||
     node.scrollHeight > node.clientHeight + parseFloat(getComputedStyle(node).fontSize) / 8))
   .map((node) => `${node.className || node.tagName}: ${node.textContent}`)"""
+# The draft tokens that the edge of their strip cuts off. Those that do not fit are in a second line, out of sight.
+CUT_DRAFTS = """() => [...document.querySelectorAll(".draft > span")].filter((node) => {
+  const [token, strip] = [node, node.parentElement].map((part) => part.getBoundingClientRect());
+  return token.width && token.top < strip.bottom && (token.right > strip.right + 1 || token.bottom > strip.bottom + 1);
+}).map((node) => node.textContent)"""
 # Touch targets smaller than 44 px. A lane's target is its whole row, and a checkbox's includes its label.
 TARGETS = """() => [...document.querySelectorAll("button, input, select, textarea, a, summary, [role=button]")]
   .map((node) => node.closest("label:has(> [type=checkbox], > [type=radio])") ?? node)
@@ -86,6 +91,7 @@ def check_present(page: Page, width: int, height: int) -> None:
     """Check that all text is large enough and not cut off, and that all parts are visible without overlap."""
     assert small_texts(page) == []
     assert page.evaluate(CUT) == []
+    assert page.evaluate(CUT_DRAFTS) == []
     assert overflow(page) == []
     boxes = {}
     # Without a guess, a podium or an audience, the place beside the bars is theirs.

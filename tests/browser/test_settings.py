@@ -152,6 +152,10 @@ def test_the_page_says_why_a_race_cannot_start(page: Page) -> None:
     enter(page)
     expect(announcer).to_contain_text("Draft tokens: '<img src=x")
     draft.fill("auto")
+    set_number(page, "Temperature", "3")
+    enter(page)
+    expect(announcer).to_contain_text("Temperature: 3 cannot be used; give a number from 0.0 to 2.0.")
+    set_number(page, "Temperature", "0")
     option_field(page, "trie", "prefix").fill("<img src=x>")
     enter(page)
     expect(announcer).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
@@ -208,7 +212,7 @@ def test_programs_get_a_sentence_for_invalid_settings(client: Client, changes: d
 def test_the_settings_panel_fits_the_window(page: Page) -> None:
     lane_box(page, "Suffix decoding").check()
     expect(page.locator("#options-suffix")).to_be_visible()
-    for width, height in ((1280, 720), (1920, 1080), (390, 844)):
+    for width, height in ((1024, 768), (1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         # The page takes a moment to adapt to its new size.
         page.wait_for_function(
@@ -219,3 +223,10 @@ def test_the_settings_panel_fits_the_window(page: Page) -> None:
               })""",
             arg=width,
         )
+        # Fields of one row are on one line, and of one height.
+        places = page.locator("#race-settings :is(input[type=number], .input-container, .wrap-inner)").evaluate_all(
+            "all => all.map((field) => field.getBoundingClientRect()).map(({ bottom, height }) => [bottom, height])"
+        )
+        assert len({height for _, height in places}) == 1, places
+        rows = len({bottom for bottom, _ in places})
+        assert rows == {1024: 3, 390: len(places)}.get(width, 2), places

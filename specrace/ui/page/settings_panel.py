@@ -113,9 +113,9 @@ def build_panel(
             gr.HTML("".join(helps), elem_id="presets-help")
         lanes = _lanes_field(has_heads=has_heads)
         lane_choices.build_adder(lanes)
-        common = _common_fields(max_tokens)
         server_field, health = _servers_field(servers)
-        with gr.Row():
+        with gr.Row(elem_id="race-settings"):
+            common = _common_fields(max_tokens)
             model, dtype = _model_fields(models, dtypes)
         with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
             options = _option_fields(lanes)
@@ -190,30 +190,27 @@ def _servers_field(names: Sequence[str]) -> tuple[gr.CheckboxGroup, gr.HTML]:
 
 
 def _common_fields(max_tokens: int) -> list[gr.components.Component]:
-    """One component for each setting of a race, in two rows."""
+    """One component for each setting of a race."""
     settings = []
     for name in race_request.OFFERED:
         setting = SETTINGS[name]
         settings.append(replace(setting, shared_high=max_tokens) if name == "max_new_tokens" else setting)
-    middle = (len(settings) + 1) // 2
-    components: list[gr.components.Component] = []
-    for row in (settings[:middle], settings[middle:]):
-        with gr.Row():
-            components += map(_setting_field, row)
-    return components
+    return [_setting_field(setting) for setting in settings]
 
 
 def _setting_field(setting: Setting) -> gr.components.Component:
-    """Radio buttons for choices, a text field if "auto" is allowed, a number field for a wide range, else a slider."""
-    low, high = setting.bounds(shared=True)
-    texts: dict[str, Any] = {"label": setting.label, "info": setting.help}
+    """Radio buttons for choices, a text field if "auto" is allowed, else a number field."""
     if setting.choices:
-        return gr.Radio([(choice.capitalize(), choice) for choice in setting.choices], value=setting.default, **texts)
+        choices = [(choice.capitalize(), choice) for choice in setting.choices]
+        return gr.Radio(choices, value=setting.default, label=setting.label, info=setting.help)
+    low, high = setting.bounds(shared=True)
+    # Nobody needs to know the bounds of a seed.
+    info = setting.help if high > 1e6 else f"{setting.help} {low:g} to {high:g}."
+    texts: dict[str, Any] = {"label": setting.label, "info": info}
     if setting.default is None:
         return gr.Textbox("auto", max_lines=1, **texts)
-    if high - low > 1e6:
-        return gr.Number(setting.default, precision=0, minimum=low, **texts)
-    return gr.Slider(low, high, min(setting.default, high), step=setting.step, **texts)
+    # Without minimum and maximum: Gradio's refusal would not name the field, `Setting.check` does.
+    return gr.Number(min(setting.default, high), step=setting.step, **texts)
 
 
 def _model_fields(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, gr.Dropdown]:

@@ -18,7 +18,8 @@ import { Scores } from "./scores.js";
 const PRIVACY = "Logs and documents never leave the machine that serves this page. A log is deleted once it is scored.";
 const DROP = "Drop a log of requests: chat transcripts, batch files, sessions of coding agents, tables";
 const STOPPED = "Stopped.";
-const STEPS = "Drop a log, see which settings pay on it, copy them into your engine.";
+const STEPS =
+  "Drop a log, see which settings pay on it, copy them into your engine. Each request's output is followed token by token, without a model: how much of it would each lane have drafted?";
 
 /** @param {Omit<LogLimits, "lanes">} limits */
 export function describeLimits({ bytes, requests, seconds }) {
@@ -59,7 +60,7 @@ export class Logs {
     result.hidden = true;
     this.scores = new Scores(result);
     const body = make("div", "logs-body");
-    this.hint = make("p", "logs-hint");
+    this.hint = make("div", "logs-hint");
     this.advice = new Advice((text) => this.setStatus(text));
     body.append(this.drawForm(), state, this.advice.node, result, this.hint);
     this.node.append(head, body);
@@ -130,7 +131,9 @@ export class Logs {
     this.serverLimits = limits;
     this.costs.fill(advice);
     this.limitsNote.textContent = describeLimits(limits);
-    this.hint.textContent = `${STEPS} Each request's output is followed token by token, without a model: how much of it would each lane have drafted? Formats are recognised automatically: ${formats.join("; ")}.`;
+    const items = make("ul");
+    for (const format of formats) items.append(make("li", "", format));
+    this.hint.replaceChildren(make("p", "", STEPS), make("p", "", "Formats, recognised automatically:"), items);
     const names = [
       ["", `automatic: ${tokenizers[0]} for text, none for token ids`],
       ...tokenizers.map((tokenizer) => [tokenizer, tokenizer]),
