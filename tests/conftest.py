@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,13 +109,18 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True, scope="session")
 def short_warm_up() -> Iterator[None]:
-    """Make races of this process warm up each lane's largest tree only, not every size.
+    """Make races of this process warm up each lane's largest tree only, and run no probes between steps.
 
-    This saves a seventh of the time of tests that race, and changes no text. `tests/engine/test_pace.py` and the races
-    of other processes use the usual warm-up.
+    On a busy machine this saves a third of the time of tests that race, and changes no text. The races of
+    `tests/engine/test_pace.py` and of other processes warm up every size, and run probes.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specrace.engine.prepare.WARM_UP_S", 0.0)
+        patch.setattr("specrace.engine.pace.PROBE_EVERY", math.inf)
+        patch.setattr("specrace.engine.pace.UNUSUAL", math.inf)
+        # The quick run does not import torch, and so has no models. Measuring the bandwidth takes a third of a second.
+        if "torch" in sys.modules:
+            patch.setitem(importlib.import_module("specrace.model.machine.roofline")._COPY_BYTES, "cpu", 1 << 20)
         yield
 
 

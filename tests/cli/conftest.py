@@ -17,9 +17,11 @@ import pytest
 from specrace import workbench
 from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.model.machine import roofline
 from specrace.model.target import Target
 from specrace.model.weights.source import ModelChoice
+from specrace.retrieval.documents import Document
+from specrace.retrieval.index import PassageIndex
+from specrace.retrieval.token_limits import TokenLimit
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,17 +50,34 @@ def load_once(load: Callable[..., Target]) -> Callable[..., Target]:
     return load_chosen
 
 
-LOADERS = {"load_choice": load_once(workbench.load_choice), "load_embedder": functools.cache(workbench.load_embedder)}
+def index_once(index: Callable[..., PassageIndex]) -> Callable[..., PassageIndex]:
+    """A function that indexes documents for an embedder and a target only once, which takes half a second.
+
+    The two models are known by their limits: `LOADERS` makes `token_limits` return one list for the same models.
+    """
+    indexes: dict[tuple[object, ...], PassageIndex] = {}
+
+    def index_new(documents: list[Document], embedder: object, cache_dir: object, limits: list[TokenLimit]) -> Any:
+        key = (*documents, cache_dir, os.environ.get("XDG_CACHE_HOME"), id(limits))
+        if key not in indexes:
+            indexes[key] = index(documents, embedder, cache_dir, limits)
+        return indexes[key]
+
+    return index_new
+
+
+LOADERS: dict[str, Callable[..., Any]] = {
+    "load_choice": load_once(workbench.load_choice),
+    "load_embedder": functools.cache(workbench.load_embedder),
+    "token_limits": functools.cache(workbench.token_limits),
+    "open_index": index_once(workbench.open_index),
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def shared_models() -> Iterator[None]:
-    """Make all commands in this process share the models that they load and do not change.
-
-    They measure the memory's bandwidth with a small copy, which takes milliseconds instead of a third of a second.
-    """
+    """Make all commands in this process share the models that they load and do not change, and the bundled index."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(roofline._COPY_BYTES, "cpu", 1 << 20)
         for name, load in LOADERS.items():
             patch.setattr(workbench, name, load)
         yield

@@ -28,6 +28,12 @@ from tests.engine.test_race import PROMPT
 from tests.parts import FunctionSession, FunctionTarget, ScriptedDrafter, markov
 
 LANES = ("vanilla", "trie", "prompt-lookup", "bigram", "lookahead", "fusion")
+# Values that `tests/conftest.py` changes when the first test begins, after this file was imported.
+USUAL = (
+    (prepare, "WARM_UP_S", prepare.WARM_UP_S),
+    (pace, "PROBE_EVERY", pace.PROBE_EVERY),
+    (pace, "UNUSUAL", pace.UNUSUAL),
+)
 
 
 class Machine:
@@ -60,8 +66,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         monkeypatch.setattr(module, "time", clocks)
     for module in (clock, pace):
         monkeypatch.setattr(module, "waited_ms", lambda: simulated.waited_ms)
-    # The usual limit, which `tests/conftest.py` lowers for other tests.
-    monkeypatch.setattr(prepare, "WARM_UP_S", 2.0)
+    for module, name, value in USUAL:
+        monkeypatch.setattr(module, name, value)
     return simulated
 
 
