@@ -19,7 +19,7 @@ import pytest
 from huggingface_hub.cli import hf
 
 import specrace
-from specrace.cli import app, main
+from specrace.cli import answers, app, main
 from specrace.core.bundled import ASSETS, BUNDLED_MODEL
 from specrace.core.cost_curve import ASSUMED_CPU
 from specrace.core.verify import verify
@@ -221,6 +221,11 @@ def test_a_command_runs(
 ) -> None:
     for name in ("answers", "race", "bench", "shared.sweeps"):
         monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small_workbench)
+    # Two questions of each set of thirty.
+    for name, (file, num_passages) in answers.SETS.items():
+        few = example_folder / file.name
+        few.write_text("".join(file.read_text(encoding="utf-8").splitlines(keepends=True)[:2]), encoding="utf-8")
+        monkeypatch.setitem(answers.SETS, name, (few, num_passages))
     monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay sleeps between its steps
     monkeypatch.setattr("sys.argv", ["specrace"])
     arguments = arguments_of(command, "specrace")

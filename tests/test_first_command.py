@@ -1,18 +1,19 @@
-"""The packages that the README's first command installs are enough: a process works with all other packages hidden."""
+"""The packages that the README's first command installs are enough: a process works with all other packages hidden.
+
+The required packages are imported before that. In a new environment, `tests/run` imports all modules with these alone.
+"""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from tests import processes
 from tests.measure.licences import packages, pins
 from tests.model.weights.sources import write_gguf
 
-ROOT = Path(__file__).resolve().parents[1]
 # The packages that every new environment has.
 PREINSTALLED = {"pip", "setuptools"}
 # A module that is None in sys.modules cannot be imported.
@@ -51,5 +52,5 @@ def test_a_model_is_converted_and_a_race_runs_with_the_required_packages(tmp_pat
     assert {"pytest", "playwright"} <= hidden and not {"torch", "gradio"} & hidden
     write_gguf(tmp_path / "weights.gguf")
     script = HIDE.format(hidden=hidden) + USE
-    done = subprocess.run([sys.executable, "-c", script, tmp_path], cwd=ROOT, capture_output=True, text=True)
+    done = processes.run(["-c", script, tmp_path])
     assert done.returncode == 0 and "identical to vanilla" in " ".join(done.stdout.split()), done.stderr

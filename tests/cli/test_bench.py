@@ -14,7 +14,7 @@ import pytest
 
 from specrace.cli.bench import lookup_lane
 from specrace.cli.main import main
-from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
+from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.files import write_atomically
 from specrace.engine.lane_name import method_of
 from specrace.engine.spec import RaceSpec
@@ -113,14 +113,15 @@ def test_score_computes_the_tokens_per_step_that_bench_measured(
 ) -> None:
     """This holds for lanes that read neither documents nor the target's scores, if answers end before the limit."""
     questions, transcripts, curve = (tmp_path / name for name in ("two.jsonl", "saved.jsonl", "curve.json"))
-    lines = QUESTIONS.read_text().splitlines(keepends=True)
-    # The two questions with the shortest answers.
-    questions.write_text("".join(line for line in lines if "near tie" in line or "does vanilla decoding emit" in line))
+    document = tmp_path / "owls.md"
+    document.write_text("Owls hear a mouse under the snow.")
+    # The answers are short and alike, so that the second one is drafted from the first.
+    questions.write_text('{"question": "What do owls hear?"}\n{"question": "What is it that owls hear?"}\n')
     lanes = ("vanilla", "trie", "suffix", "fusion")
     shared_flags = ("--lanes", ",".join(lanes), "--num-draft", "12", "--json")
     code, out, _ = run(
-        capsys, "--prompts", str(questions), "--repetitions", "1", "--max-new-tokens", "300", *shared_flags,
-        "--save-transcripts", str(transcripts),
+        capsys, "--prompts", str(questions), "--docs", str(document), *shared_flags,
+        "--repetitions", "1", "--max-new-tokens", "100", "--save-transcripts", str(transcripts),
     )  # fmt: skip
     result = json.loads(out)
     assert code == 0 and not result["loops"] and not result["cut_at_limit"]

@@ -108,7 +108,9 @@ def test_a_race_on_a_file_is_identical_and_the_second_start_converts_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_file(tmp_path / "small.gguf")
-    command = ["race", "what is a trie?", "--passages", "0", "--max-new-tokens", "24", "--json"]
+    (tmp_path / "trie.md").write_text("A trie is a tree of tokens.")
+    command = ["race", "what is a trie?", "--docs", str(tmp_path / "trie.md"), "--passages", "0", "--json"]
+    command += ["--lanes", "trie,fusion", "--max-new-tokens", "24"]
     for _ in range(2):
         assert main([*command, "--model", str(tmp_path / "small.gguf")]) == 0
         result = json.loads(capsys.readouterr().out)
