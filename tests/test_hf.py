@@ -40,7 +40,7 @@ from tests.heads import folders
 from tests.parts import CopyingModel
 
 NEW_TOKENS = 16
-NUM_PROMPTS = 20
+NUM_PROMPTS = 8
 Generate = Callable[..., Any]
 
 
@@ -50,7 +50,7 @@ def model(bundled: Workbench) -> Any:
 
 
 class Rows(Sequence[torch.Tensor]):
-    """Twenty rows of ids [1, n], each computed on first use, because most tests need only one."""
+    """Rows of ids [1, n], each computed on first use, because most tests need only one."""
 
     def __init__(self, make: Callable[[int], torch.Tensor]) -> None:
         self._make = functools.cache(make)
@@ -88,7 +88,7 @@ def our_generate(model: Any) -> Generate:
     return functools.partial(model.generate, custom_generate=specrace.hf.custom_generate)
 
 
-def test_twenty_prompts_equal_greedy_generate(our_generate: Generate, prompts: Rows, greedy_outputs: Rows) -> None:
+def test_outputs_equal_those_of_greedy_generate(our_generate: Generate, prompts: Rows, greedy_outputs: Rows) -> None:
     assert len({tuple(ids[0].tolist()) for ids in prompts}) == NUM_PROMPTS
     methods = itertools.cycle(("trie", "lookahead", "recycling"))
     for ids, expected, method in zip(prompts, greedy_outputs, methods, strict=False):
@@ -160,7 +160,7 @@ def test_any_token_can_be_the_end_token(
 ) -> None:
     """Every token of the output is tried, including tokens within an accepted path."""
     ids, answer = prompts[0], greedy_outputs[0][0, prompts[0].shape[1] :].tolist()
-    for token in dict.fromkeys(answer[:14]):
+    for token in dict.fromkeys(answer[:8]):
         arguments = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": [token, 3], "pad_token_id": 0}
         output = our_generate(ids, **arguments)[0].tolist()
         assert output == [*ids[0].tolist(), *answer[: answer.index(token) + 1]]
@@ -193,7 +193,7 @@ def test_a_stopping_criterion_sees_and_stops_the_same_texts_as_in_generate(
     model: Any, our_generate: Generate, prompts: Rows
 ) -> None:
     ids = prompts[2]
-    for extra in range(1, 12):
+    for extra in (1, 2, 3, 5, 8):
         outcomes = []
         for generate in (model.generate, our_generate):
             criterion = StopAtLength(ids.shape[1] + extra)
@@ -261,7 +261,7 @@ def test_sampling_is_reproducible_and_every_method_gives_the_same_sample(our_gen
 
 def test_samples_are_distributed_as_in_generate() -> None:
     """With temperature, top-k and top-p, the first token has the frequencies that it has in `generate`."""
-    model, draws = random_model(), 400
+    model, draws = random_model(), 200
     ids = torch.tensor([[3, 4, 5]])
     arguments = {
         "max_new_tokens": 1,

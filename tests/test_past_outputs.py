@@ -19,7 +19,7 @@ from specrace.ui.loading import loader
 from specrace.workbench import Workbench
 from tests.models import tiny_target
 
-SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=40, num_draft=8, options={"recycling": {"warm": True}})
+SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=24, num_draft=8, options={"recycling": {"warm": True}})
 QUESTION, OTHER_QUESTION = "Why does bread rise?", "What causes the tides?"
 
 

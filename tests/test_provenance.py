@@ -20,7 +20,7 @@ from specrace.workbench import Workbench
 ROOT = Path(__file__).resolve().parents[1]
 LANES = ("vanilla", "trie", "suffix")
 NUM_QUESTIONS = 2
-NUM_STEPS = 50
+NUM_STEPS = 30
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def races(bundled: Workbench) -> list[list[Event]]:
     """Two questions on our own documents, with the bundled model."""
     lines = (ROOT / "assets" / "questions.jsonl").read_text(encoding="utf-8").splitlines()
     questions = [json.loads(line)["question"] for line in lines][:NUM_QUESTIONS]
-    return [list(bundled.ask(RaceRequest(question, RaceSpec(LANES, max_new_tokens=120)))) for question in questions]
+    return [list(bundled.ask(RaceRequest(question, RaceSpec(LANES, max_new_tokens=80)))) for question in questions]
 
 
 def started(race: Sequence[Event]) -> Started:

@@ -277,7 +277,7 @@ def test_no_head_changes_a_text(way: str, temperature: float, tmp_path: Path) ->
         folders.medusa(tmp_path / "m", target),
     ]
     attach_heads(target, [str(folder) for folder in heads], head_lanes())
-    spec = RaceSpec(("eagle", "medusa"), 40, temperature=temperature, seed=4)
+    spec = RaceSpec(("eagle", "medusa"), 24, temperature=temperature, seed=4)
     lanes = _race(target, spec, (3, 4, 5, 6) * 4).lanes
     assert [lane.lane for lane in lanes] == ["vanilla", "eagle", "medusa"]
     assert all(lane.identical for lane in lanes)

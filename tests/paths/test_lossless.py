@@ -105,7 +105,7 @@ def test_no_draft_changes_the_text(adversary: str) -> None:
     assert lane.tokens == expected
 
 
-@pytest.mark.parametrize(("temperature", "num_questions"), [(0.0, 3), (0.8, 2), (4.0, 2)])
+@pytest.mark.parametrize(("temperature", "num_questions"), [(0.0, 1), (0.8, 1), (4.0, 2)])
 def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperature: float, num_questions: int) -> None:
     """From a question to the text with the bundled model; at temperature 4 each seed gives another text."""
     questions = ("What are glaciers made of?", "Tell me about token recycling.", "Describe how a volcano erupts.")
@@ -135,7 +135,7 @@ def test_in_half_precision_differences_are_reported(name: str, dtype: torch.dtyp
     target.drafting = CopyingModel()  # type: ignore[assignment]
     give_heads(target)
     assert target.dtype == dtype
-    for prompt in prompts_of(name, 3):
+    for prompt in prompts_of(name, 2):
         spec = RaceSpec(("vanilla", *DRAFTING_METHODS), max_new_tokens=16, num_draft=16)
         events = list(race(target, prompt, spec))
         finished = events[-1]

@@ -26,7 +26,7 @@ def weights(bundled: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def transcripts(bundled: Workbench) -> list[Transcript]:
-    return list(answers(bundled, limit=2, max_new_tokens=40, passages=None))
+    return list(answers(bundled, limit=2, max_new_tokens=40, passages=1))
 
 
 @pytest.mark.parametrize(("engine", "lane", "options", "num_draft"), LANES)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from specrace.core.cost_curve import row_counts
 from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS, DrafterInputs, native_methods
+from specrace.drafters import METHODS, DrafterInputs, head_lanes, native_methods
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.pace import PaceKeeper
 from specrace.engine.race import race
@@ -134,7 +134,7 @@ def test_every_step_of_every_lane_is_replayed_with_a_gpus_defaults(name: str, te
     target.drafting = DraftModel(draft_target, VOCAB)
     prompt, rng = (2, 3, 4, 5, 6) * 8, random.Random(1)
     index = SuffixIndex([[*prompt, *(rng.randrange(2, VOCAB) for _ in range(200))] for _ in range(9)])
-    spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
+    spec = RaceSpec((name,), max_new_tokens=50, temperature=temperature, seed=3)
     setup = RaceSetup(target, prompt, read_prompt(target, prompt, spec), spec, sources=Sources(corpus_index=index))
     lane, max_size = setup.make_lane(name), 0
     buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
@@ -154,7 +154,7 @@ def test_every_step_of_every_lane_is_replayed_with_a_gpus_defaults(name: str, te
         assert max_size >= min_size
     # The draft model reads its last draft token together with the bonus token, so a forward has one or two rows.
     assert all(rows in (1, 2) and not was_eager for rows, was_eager in draft_target.forwards)
-    assert (len(draft_target.forwards) > 30) == (name == "draft-model")
+    assert (len(draft_target.forwards) > 20) == (name == "draft-model")
 
 
 def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) 
             captures.append((before, draft_capturer.captured))
 
     monkeypatch.setitem(METHODS, "draft-model", replace(METHODS["draft-model"], build=RecordingDrafter))
-    spec = RaceSpec(tuple(native_methods()), max_new_tokens=40)
+    spec = RaceSpec(("lookahead", "draft-model", *head_lanes()), max_new_tokens=20)
     events = race(target, (3, 4, 5) * 9, spec)
     next(events)
     before, after = captures[-1]
@@ -419,7 +419,7 @@ def test_a_race_on_graphs_prints_the_tokens_of_an_eager_race() -> None:
     target, capturer = graphed_target("llama")
     eager = tiny_target("llama")
     for number, temperature in enumerate((0.0, 0.8)):
-        spec = RaceSpec(tuple(native_methods()), max_new_tokens=24, temperature=temperature, seed=5)
+        spec = RaceSpec(tuple(native_methods()), max_new_tokens=12, temperature=temperature, seed=5)
         prompt = random_prompt(random.Random(number))
         outcomes = []
         for model in (target, eager):

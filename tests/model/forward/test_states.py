@@ -80,7 +80,7 @@ def largest_difference(store: KVStore, other: KVStore) -> float:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_every_lane_prints_what_plain_generate_prints(target: Target, temperature: float) -> None:
-    prompt, count = repeating_prompt(), 16
+    prompt, count = repeating_prompt(), 10
     target.drafting = DraftModel(target)
     expected = plain_text(target.model, prompt, SamplingParams(temperature, seed=7), count)
     drafted = {}
