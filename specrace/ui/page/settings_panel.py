@@ -164,8 +164,9 @@ def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
 
 def _lanes_field(*, has_heads: bool) -> gr.CheckboxGroup:
     """The boxes of the lanes. If the server has no trained head, the lanes that need one are grey; `info` says why."""
-    titles = " and ".join(native_methods()[lane].title for lane in head_lanes())
-    missing = "" if has_heads else f" {titles} need a trained head, and this server was started without one (--head)."
+    *titles, last = (native_methods()[lane].title for lane in head_lanes())
+    names = f"{', '.join(titles)} and {last}"
+    missing = "" if has_heads else f" {names} need a trained head, and this server was started without one (--head)."
     return gr.CheckboxGroup(
         lane_choices.boxes(()),
         value=DEFAULTS["lanes"],
