@@ -25,9 +25,16 @@ pytest_plugins = ["tests.workers"]
 
 # The environment variable with the folder in which all processes of a run keep their caches.
 CACHE = "SPECRACE_TEST_CACHE"
-# Embedding the bundled documents takes 12 s of processor time; their vectors are cached.
-EMBED = "from specrace.workbench import Workbench; Workbench.open()"
-EMBEDDING = pytest.StashKey[processes.Process]()
+# What takes 12 s of processor time each and is cached on disk: to embed the bundled documents, and to compile the decoder
+# for narrow and for wide vectors. Without this, several processes would do each of them at the same time.
+PREPARE = """
+from specrace.model.forward.compiled.decoder import compile_ahead
+from specrace.workbench import Workbench
+Workbench.open()
+compile_ahead(8)
+compile_ahead(16)
+"""
+PREPARATION = pytest.StashKey[processes.Process]()
 
 BROWSER = Path(__file__).resolve().parent / "browser"
 # At their usual priority, helper processes would get no processor time while other tests run.
@@ -59,24 +66,24 @@ def pytest_configure(config: pytest.Config) -> None:
     """Collect garbage less often: with Python's thresholds, it takes a seventh of the run's processor time.
 
     If several processes run the tests, start one parent for the processes that tests start, and a first such process,
-    which embeds the bundled documents while the present process collects the tests. The quick run needs neither.
+    which runs `PREPARE` while the present process collects the tests. The quick run needs neither.
     """
     gc.set_threshold(20_000, 10, 10)
     folder = os.environ.get(CACHE)
     if config.option.workers and not is_quick(config):
         os.environ[processes.PARENT] = processes.start_parent()
         if folder:
-            config.stash[EMBEDDING] = processes.start(["-c", EMBED], env={**os.environ, "XDG_CACHE_HOME": folder})
+            config.stash[PREPARATION] = processes.start(["-c", PREPARE], env={**os.environ, "XDG_CACHE_HOME": folder})
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Do what each process that runs tests would do first: import the libraries, and embed the bundled documents."""
-    embedding = session.config.stash.get(EMBEDDING, None)
-    if embedding is not None:
+    """Do what each process that runs tests would do first: import the libraries, and wait for `PREPARE`."""
+    preparation = session.config.stash.get(PREPARATION, None)
+    if preparation is not None:
         for name in processes.LIBRARIES:
             importlib.import_module(name)
-        assert embedding.wait() == 0, embedding.stdout.read()
+        assert preparation.wait() == 0, preparation.stdout.read()
 
 
 @pytest.hookimpl(trylast=True)
