@@ -25,8 +25,8 @@ pytest_plugins = ["tests.workers"]
 
 # The environment variable with the folder in which all processes of a run keep their caches.
 CACHE = "SPECRACE_TEST_CACHE"
-# What takes 12 s of processor time each and is cached on disk: embedding the bundled documents, and compiling the decoder
-# for narrow and for wide vectors. Without this, several processes would do each of them at the same time.
+# What takes 12 s of processor time each and is cached on disk: embedding the bundled documents, and compiling the
+# decoder for narrow and for wide vectors. Without this, several processes would do each of them at the same time.
 PREPARE = """
 from specrace.model.forward.compiled.decoder import compile_ahead
 from specrace.workbench import Workbench
