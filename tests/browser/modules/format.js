@@ -6,6 +6,7 @@ import {
   formatFigure,
   formatPercent,
   formatSeconds,
+  formatTime,
   shorten,
   formatSpeedup,
 } from "../../../specrace/ui/static/lib/format.js";
@@ -25,6 +26,10 @@ export const cases = {
     ];
   },
   "a time": () => [formatSeconds(1234), "1.23 s"],
+  "a lane's short time is in milliseconds": () => [
+    [28.84, 99.94, 99.96].map(formatTime),
+    ["28.8 ms", "99.9 ms", "0.10 s"],
+  ],
   "a speedup has one decimal, rounded half up": () => [
     [0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95].map(formatSpeedup),
     ["0.0×", "1.0×", "1.1×", "1.3×", "1.3×", "2.4×", "13.0×"],

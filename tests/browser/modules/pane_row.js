@@ -62,7 +62,7 @@ export const cases = {
     const featured = () => row.panes.findIndex(({ node }) => node.classList.contains("featured"));
     const before = featured();
     const rows = [1, 0.5].map((speedup) => ({ speedup, tokens_per_s: 9, badge: ["none", ""], end: "eos" }));
-    row.conclude(rows, null, rows[0]);
+    row.conclude(rows, null, [1, 2]);
     return [
       [before, featured()],
       [1, 0],

@@ -1,4 +1,4 @@
-import { findFastest, showPodium } from "../../../specrace/ui/static/stage/podium.js";
+import { findFastest, rankLanes, showPodium } from "../../../specrace/ui/static/stage/podium.js";
 import { put } from "./fixtures.js";
 
 export const cases = {
@@ -10,6 +10,22 @@ export const cases = {
     findFastest([1, 1.04, 0.96, 1.06].map((speedup) => ({ speedup }))).map((row) => row.speedup),
     [1.06, 1, 1.04],
   ],
+  "lanes of equal speed share a place, also on the podium": () => {
+    const host = put();
+    const rows = [1, 1.04, 0.9, 0.8].map((speedup) => ({ title: `${speedup}`, speedup }));
+    showPodium(host, rows, null);
+    return [
+      [rankLanes(rows), [...host.children].map((item) => [item.dataset.place, item.querySelector("i").textContent])],
+      [
+        [1, 1, 3, 4],
+        [
+          ["1", "1"],
+          ["1", "1"],
+          ["3", "3"],
+        ],
+      ],
+    ];
+  },
   "a server has no place": () => {
     const host = put();
     const rows = [

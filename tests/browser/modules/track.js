@@ -49,6 +49,35 @@ export const cases = {
       ["40 tok in 0.40 s", "40 tok in 0.20 s"],
     ],
   ],
+  "the result's ranking replaces the order of the finish, and repeated runs replace the time": () => {
+    const host = put();
+    const track = new Track(host);
+    track.setUp(LANES, 40);
+    for (const shown of RACE) track.apply(shown);
+    const rows = [100.4, 99.6].map((rate) => ({ tokens: 40, tokens_per_s: rate }));
+    const see = () => [words(host, ".place"), words(host, ".track-row:not(.axis) .tokens")];
+    track.draw(400);
+    track.conclude(rows, [1, 1], null);
+    const once = see();
+    track.conclude(rows, [1, 2], { runs: 5 });
+    track.draw(400);
+    const repeated = see();
+    track.setUp(LANES, 40);
+    return [
+      [once, repeated, see()[0]],
+      [
+        [
+          ["1st", "1st"],
+          ["40 tok in 0.40 s", "40 tok in 0.20 s"],
+        ],
+        [
+          ["1st", "2nd"],
+          ["40 tok, 100 tok/s", "40 tok, 100 tok/s"],
+        ],
+        ["", ""],
+      ],
+    ];
+  },
   "the winner is known from its finish on": () => {
     const track = new Track(put());
     const winners = [0, 1, 2, 3].map((count) => {
@@ -90,7 +119,7 @@ export const cases = {
     track.draw(70);
     return [
       [before, words(host, ".tokens").at(-1)],
-      ["", "ended after 0.07 s"],
+      ["", "ended after 70.0 ms"],
     ];
   },
 };

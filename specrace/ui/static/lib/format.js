@@ -6,6 +6,11 @@ export function formatSeconds(ms) {
   return `${(ms / 1000).toFixed(2)} s`;
 }
 
+// A lane's own time: below a tenth of a second in milliseconds, because hundredths would make different times alike.
+export function formatTime(ms) {
+  return ms < 99.95 ? `${ms.toFixed(1)} ms` : formatSeconds(ms);
+}
+
 // A speedup with one decimal, rounded half up, like format_speedup in core/metrics.py.
 export function formatSpeedup(speedup) {
   return `${(Math.floor(10 * speedup + 0.5) / 10).toFixed(1)}×`;

@@ -81,9 +81,9 @@ export class PaneRow {
    * Shows each lane's final figures.
    * @param {ResultRow[]} rows
    * @param {ShownRepeated | null} repeated
-   * @param {ResultRow | undefined} winner
+   * @param {number[]} places one for each lane; empty if the figures do not count
    */
-  conclude(rows, repeated, winner) {
+  conclude(rows, repeated, places) {
     rows.forEach((row, lane) => {
       const pane = this.panes[lane];
       pane.settle();
@@ -91,8 +91,8 @@ export class PaneRow {
       pane.setRate(row.tokens_per_s);
       pane.setSpeedup(row.speedup, describeRange(repeated, lane));
       pane.node.dataset.done ||= row.end;
-      pane.node.classList.toggle("winner", rows.length > 1 && row === winner);
+      pane.node.classList.toggle("winner", rows.length > 1 && places[lane] === 1);
     });
-    if (winner) this.feature(rows.indexOf(winner));
+    if (places.length) this.feature(places.indexOf(1));
   }
 }

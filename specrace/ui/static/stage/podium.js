@@ -13,6 +13,16 @@ export function rankedRows(rows) {
   return rows.filter((row) => !row.measured);
 }
 
+/**
+ * The place of each row, 1 for the fastest. Rows of equal speed share a place, and the next place is left out. A row
+ * without a place has 0.
+ * @param {Pick<ResultRow, "speedup" | "measured">[]} rows
+ */
+export function rankLanes(rows) {
+  const speeds = rows.filter((row) => !row.measured).map(rankingSpeedup);
+  return rows.map((row) => (row.measured ? 0 : 1 + speeds.filter((speed) => speed > rankingSpeedup(row)).length));
+}
+
 /** @param {ResultRow[]} rows */
 export function findFastest(rows) {
   return rankedRows(rows)
@@ -27,16 +37,18 @@ export function findFastest(rows) {
  * @param {ShownRepeated | null} repeated
  */
 export function showPodium(host, rows, repeated) {
+  const places = rankLanes(rows);
   host.replaceChildren(
-    ...findFastest(rows).map((row, index) => {
+    ...findFastest(rows).map((row) => {
       const item = make("li");
-      item.dataset.place = String(index + 1);
+      const place = String(places[rows.indexOf(row)]);
+      item.dataset.place = place;
       item.dataset.hue = hueOf(row);
       item.append(
         make("b", "", formatSpeedup(row.speedup), TOOLTIPS.speedup),
         make("span", "", row.title),
         make("small", "", describeRange(repeated, rows.indexOf(row)), TOOLTIPS.range),
-        make("i", "", String(index + 1)),
+        make("i", "", place),
       );
       return item;
     }),

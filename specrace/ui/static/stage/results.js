@@ -1,7 +1,7 @@
 // The results table of a race, and a sentence on why the fastest lane is fastest.
 /** @import { RaceHead, ResultRow } from "../lib/wire.d.ts" */
 import { make } from "../lib/dom.js";
-import { formatSeconds, rankingSpeedup, formatSpeedup } from "../lib/format.js";
+import { formatTime, rankingSpeedup, formatSpeedup } from "../lib/format.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
 
 /** @type {[string, (row: ResultRow & { most?: number }) => string, string][]} */
@@ -23,7 +23,7 @@ const COLUMNS = [
     (row) => `${known(row, row.tokens, String(row.tokens))}${row.end === "length" ? " (limit)" : ""}`,
     "Tokens written; (limit): cut there.",
   ],
-  ["Time", (row) => formatSeconds(row.ms), "On the lane's own clock; the prompt is not counted."],
+  ["Time", (row) => formatTime(row.ms), "On the lane's own clock; the prompt is not counted."],
   ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
 ];
 

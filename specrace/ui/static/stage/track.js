@@ -1,7 +1,7 @@
 // The race track: each lane runs from its first token to the end of the answer, and the first lane there wins.
-/** @import { LaneFrame } from "../lib/wire.d.ts" */
+/** @import { LaneFrame, ResultRow, ShownRepeated } from "../lib/wire.d.ts" */
 import { make, setText } from "../lib/dom.js";
-import { countOf, formatSeconds } from "../lib/format.js";
+import { countOf, formatSeconds, formatTime } from "../lib/format.js";
 import { hueOf, isServed, shortTitle } from "../lib/lanes.js";
 
 const PLACES = ["1st", "2nd", "3rd", "4th", "5th", "6th"];
@@ -25,7 +25,7 @@ export class Track {
 
   // Draws an empty track. `total` is the number of tokens to the finish line, or a list with that number for each lane.
   setUp(methods, total) {
-    this.first = this.totals = undefined;
+    this.first = this.totals = this.ranking = undefined;
     this.rows = methods.map((method) => this.drawLane(method));
     // One column of names for all rows, as wide as the longest, but it leaves most of the width to the bars.
     const longest = Math.max(...methods.map((method) => shortTitle(method).length));
@@ -120,19 +120,40 @@ export class Track {
     });
   }
 
+  /**
+   * Ranks the lanes by the figures of the result, which may differ from the order in which they finished in the race that
+   * was played. After repeated runs, the bars have the median rates that the ranking is made from.
+   * @param {ResultRow[]} rows
+   * @param {number[]} places one for each lane; 0: none
+   * @param {ShownRepeated | null} repeated
+   */
+  conclude(rows, places, repeated) {
+    this.ranking = places;
+    this.rows.forEach((runner, lane) => {
+      this.showPlace(runner, places[lane]);
+      if (!repeated || runner.isServed) return;
+      setText(runner.words, `${rows[lane].tokens} tok, ${rows[lane].tokens_per_s.toFixed(0)} tok/s`);
+      runner.words.title = `Tokens written, and the median speed of ${countOf(repeated.runs, "run")}.`;
+    });
+  }
+
+  showPlace(runner, place) {
+    const isAlone = this.rows.filter((row) => !row.isServed).length === 1;
+    setText(runner.place, place && !isAlone ? PLACES[place - 1] : "");
+    runner.row.dataset.place = String(place);
+  }
+
   draw(time, speedText = "") {
-    const ranked = this.rows.filter((row) => !row.isServed);
-    const ended = ranked.filter(({ end }) => end).sort((a, b) => a.ms - b.ms);
-    for (const runner of this.rows) {
-      const { tokens, ms, end } = runner;
-      const place = ended.indexOf(runner);
-      const progress = end ? `${tokens} tok in ${formatSeconds(ms)}` : countOf(tokens, "token");
-      // A server that sends no token ids may not count them either.
-      setText(runner.words, tokens ? progress : end && runner.isServed ? `ended after ${formatSeconds(ms)}` : "");
-      setText(runner.place, place < 0 || ranked.length === 1 ? "" : PLACES[place]);
-      runner.row.dataset.place = String(place + 1);
-    }
     setText(this.clock, formatSeconds(time));
     setText(this.speed, speedText);
+    if (this.ranking) return;
+    const ended = this.rows.filter(({ end, isServed: served }) => end && !served).sort((a, b) => a.ms - b.ms);
+    for (const runner of this.rows) {
+      const { tokens, ms, end } = runner;
+      const progress = end ? `${tokens} tok in ${formatTime(ms)}` : countOf(tokens, "token");
+      // A server that sends no token ids may not count them either.
+      setText(runner.words, tokens ? progress : end && runner.isServed ? `ended after ${formatTime(ms)}` : "");
+      this.showPlace(runner, ended.indexOf(runner) + 1);
+    }
   }
 }
