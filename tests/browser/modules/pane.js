@@ -20,9 +20,19 @@ function drawPane(...frames) {
 
 export const cases = {
   "a shortened badge": () => [
-    ["identical to vanilla", "differs at token 57: near tie, gap 0.004", "reference", ""].map(shortBadge),
-    ["identical", "differs at token 57", "reference", ""],
+    ["identical to vanilla", "identical so far", "differs at token 57: near tie, gap 0.004", "reference", ""].map(
+      shortBadge,
+    ),
+    ["identical", "so far", "differs at token 57", "reference", ""],
   ],
+  "an unfinished comparison says so in every width": () => {
+    const pane = new Pane({ lane: "trie", title: "Trie" });
+    pane.setBadge("same", "identical so far");
+    return [
+      [pane.badge.textContent, pane.badge.querySelector(".word").textContent],
+      ["✓ identical so far", "so far"],
+    ];
+  },
   "an answer that ends at an end token, at the limit, and at the limit in a loop": () => [
     ["eos", "length", "length", ""].map((end, index) =>
       describeEnd({ end, loops: index === 2, meters: { tokens: 160 } }),

@@ -31,6 +31,25 @@ export const cases = {
       [1, "", [undefined, 0, undefined]],
     ];
   },
+  "the narrowest pane decides what all panes leave out": () => {
+    const { row } = drawRow();
+    const wide = document.createElement("div");
+    document.body.append(wide);
+    wide.append(row.node);
+    wide.style.width = "900px";
+    row.panes[0].node.style.width = "500px";
+    row.measure();
+    const narrow = row.node.dataset.narrow;
+    row.toggleSolo(1);
+    row.panes[0].node.hidden = true;
+    row.measure();
+    const alone = row.node.dataset.narrow;
+    wide.remove();
+    return [
+      [narrow, alone],
+      ["680 560", ""],
+    ];
+  },
   "words belong to the lane in whose pane they stand": () => {
     const { row } = drawRow();
     return [[row.panes[1].text, document.body].map((element) => row.laneOf(element)), [1, -1]];

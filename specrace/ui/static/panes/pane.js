@@ -18,9 +18,10 @@ const CALM_DRAFT_MS = 800;
 const REJECTED_MS = 290;
 const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 
-// The part of a badge that fits into a pane's head.
+// The part of a badge that fits into a narrow pane's head. An unfinished comparison keeps the words that say so.
 export function shortBadge(text) {
-  return /^(identical|same distribution|differs at (token|character) \d+)?/.exec(text)[0] || text;
+  const short = /^(?:identical (?=so far$))?(so far|identical|same distribution|differs at (?:token|character) \d+)/;
+  return short.exec(text)?.[1] ?? text;
 }
 
 // What became of a draft. A step without a draft is distinguished from one whose draft was rejected.
@@ -172,7 +173,13 @@ export class Pane {
     this.node.dataset.badge = state;
     const short = shortBadge(text);
     const mark = MARKS[state] && `${MARKS[state]} `;
-    this.badge.replaceChildren(mark, make("span", "word", short), make("span", "more", text.slice(short.length)));
+    const [before, after = ""] = short ? text.split(short) : [""];
+    this.badge.replaceChildren(
+      mark,
+      make("span", "more", before),
+      make("span", "word", short),
+      make("span", "more", after),
+    );
     this.badge.title = `${text || "No tokens yet"}. ${TOOLTIPS.badge}`;
   }
 

@@ -7,6 +7,8 @@ import { isServed } from "../lib/lanes.js";
 
 // A speedup computed from fewer tokens means nothing.
 const MIN_TOKENS = 8;
+// The widths in pixels below which a pane's head leaves something out, as the style sheets say.
+const NARROW_PX = [680, 560, 440, 390, 340];
 
 /**
  * The speedup over vanilla so far; 0 if there are too few tokens, or if it is more than the tokens per step allow.
@@ -32,6 +34,13 @@ export class PaneRow {
   constructor(node, onSolo = () => {}) {
     this.node = node;
     this.onSolo = onSolo;
+    new ResizeObserver(() => this.measure()).observe(node);
+  }
+
+  // The narrowest pane decides what all panes leave out, so that all lanes of a race show the same figures and words.
+  measure() {
+    const widths = this.panes.map((pane) => pane.node.clientWidth).filter(Boolean);
+    this.node.dataset.narrow = NARROW_PX.filter((width) => Math.min(...widths) <= width).join(" ");
   }
 
   /** @param {Pane[]} panes one for each lane */
@@ -58,6 +67,7 @@ export class PaneRow {
       pane.node.classList.toggle("away", this.solo !== undefined && number !== this.solo);
       pane.solo.setAttribute("aria-pressed", String(number === this.solo));
     });
+    this.measure();
     this.onSolo(this.solo);
   }
 
