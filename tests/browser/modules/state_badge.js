@@ -1,4 +1,4 @@
-import { nameState, StateBadge } from "../../../specrace/ui/static/stage/state_badge.js";
+import { nameModel, nameState, StateBadge } from "../../../specrace/ui/static/stage/state_badge.js";
 import { put } from "./fixtures.js";
 
 const LIVE = { phase: "running", mode: "live", running: "true" };
@@ -35,6 +35,15 @@ export const cases = {
       "Replay",
       "Replayed",
     ],
+  ],
+  "a recorded race names its model while it is played and at its end": () => [
+    ["idle", "replay", "result"]
+      .map((mode) => nameModel({ mode, recorded: "true", model: "m" }))
+      .concat(
+        nameModel({ mode: "replay", recorded: "false", model: "m" }),
+        nameModel({ mode: "replay", recorded: "true", model: "" }),
+      ),
+    ["", " m", " m", "", ""],
   ],
   "the badge follows the stage": async () => {
     const [stage, badge] = put(["section", {}], ["span", {}]).children;

@@ -128,11 +128,14 @@ function excerpt({ place, nodes }, event, text) {
   // Begin with a whole word.
   while (from < nodes[0].position && isHere(from - 1) && !/^\s/.test(text.textAt(from))) from++;
   for (let left = CONTEXT; left && isHere(to + 1); left--) to++;
-  const words = [];
+  // End with a whole word.
+  while (to > nodes.at(-1).position && isHere(to + 1) && !/^\s/.test(text.textAt(to + 1))) to--;
+  const words = isHere(from - 1) ? [{ text: "…", nodes: [] }] : [];
   for (let position = from; position <= to; position++) {
     const copies = nodes.filter((token) => token.position === position).map(({ node }) => node);
     words.push({ text: visibleText(text.textAt(position) ?? ""), nodes: copies });
   }
+  if (isHere(to + 1)) words.push({ text: " …", nodes: [] });
   return words;
 }
 

@@ -127,6 +127,8 @@ export function drawScene(scene, places, time, theme) {
     width,
     height,
     role: "img",
+    // Letters keep their measured widths in a picture that is scaled down, so that words stay apart.
+    "text-rendering": "geometricPrecision",
     "aria-label": captionsOf(scene)[phase],
     "font-family": FONT,
     "font-size": SIZE,

@@ -102,6 +102,15 @@ export class Pane {
     this.marks = marks;
     this.hasThought = false;
     this.explainBoxes();
+    this.text.addEventListener("scroll", () => this.markCut());
+    new ResizeObserver(() => this.markCut()).observe(this.text);
+  }
+
+  // Notes whether a part of the text is above the pane's edge, where it then fades.
+  markCut() {
+    const { scrollHeight, clientHeight, scrollTop } = this.text;
+    // The text scrolls from its end, so that the scroll position is negative.
+    this.text.dataset.cut = String(scrollHeight - clientHeight + scrollTop > 4);
   }
 
   // Says why a server's lane has no boxes, in the place of its drafts.

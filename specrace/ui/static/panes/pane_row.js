@@ -101,6 +101,7 @@ export class PaneRow {
       pane.setRate(row.tokens_per_s);
       pane.setSpeedup(row.speedup, describeRange(repeated, lane));
       pane.node.dataset.done ||= row.end;
+      pane.markCut();
       pane.node.classList.toggle("winner", rows.length > 1 && places[lane] === 1);
     });
     if (places.length) this.feature(places.indexOf(1));

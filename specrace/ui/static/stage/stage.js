@@ -254,6 +254,7 @@ export class Stage {
   drawHead(head, total, date) {
     this.setLanes(head.lanes, total, head.thoughts);
     this.passages.show(head.passages, this.methods);
+    this.node.dataset.model = head.model ?? "";
     const machine = this.find(".machine");
     machine.textContent = describeRecording({ ...head, date });
     machine.title = machine.textContent + describePrompt(head);

@@ -1,9 +1,15 @@
 // The badge that says what the stage shows: a race that is prepared, run, repeated or over, or a replay. It is the only
 // place that says so.
+import { make } from "../lib/dom.js";
+import { shorten } from "../lib/format.js";
+
 const TITLES = {
   Repeating: "The server runs the same race again, out of sight, until its figures are stable. Stop ends that.",
   Disturbed: "Other work on the machine disturbed the race, so that its figures do not count.",
 };
+
+// The number of characters of a model's name.
+const MAX_NAME = 24;
 
 /**
  * The state in a word or two; "" if the stage is empty. The arguments are the stage's data attributes: `outcome` is
@@ -23,6 +29,14 @@ export function nameState({ phase, mode, held, running, outcome, recorded, again
   return recorded === "true" ? "Replayed" : "Finished";
 }
 
+/**
+ * The model that a recorded race was run with, which need not be the page's; "" in a race of this visit.
+ * @param {DOMStringMap} data
+ */
+export function nameModel({ recorded, model, mode }) {
+  return recorded === "true" && model && ["replay", "result"].includes(mode) ? ` ${shorten(model, MAX_NAME)}` : "";
+}
+
 // Keeps the badge up to date.
 export class StateBadge {
   /**
@@ -38,8 +52,9 @@ export class StateBadge {
 
   update() {
     const state = nameState(this.stage.dataset);
-    if (this.badge.textContent === state) return;
-    this.badge.textContent = state;
+    const model = state && nameModel(this.stage.dataset);
+    if (this.badge.textContent === state + model) return;
+    this.badge.replaceChildren(state, ...(model ? [make("span", "model", model)] : []));
     const [word] = state.split(":");
     this.badge.dataset.state = word.toLowerCase();
     this.badge.title = TITLES[word] ?? "";
