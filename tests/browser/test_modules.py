@@ -109,7 +109,8 @@ def test_the_page_and_the_server_make_equal_frames(page: Page, make_events: Call
 
 def draw(page: Page, **props: object) -> None:
     """Let the page's scripts draw the page's HTML with these properties."""
-    html = "".join((STATIC / name).read_text(encoding="utf-8") for name in ("menu.html", "stage/stage.html"))
+    names = ("tour.html", "menu.html", "stage/stage.html")
+    html = "".join((STATIC / name).read_text(encoding="utf-8") for name in names)
     page.goto(HOME)
     page.evaluate("window.names = [...Object.getOwnPropertyNames(window), 'names']")
     page.evaluate(

@@ -58,7 +58,7 @@ def test_options_of_the_lanes_reach_the_race(page: Page) -> None:
     lane_box(page, "Suffix decoding").check()
     lane_box(page, "Trigram").check()
     expect(page.locator("#options-suffix")).to_be_visible()
-    option_field(page, "trie", "prefix").fill("5")
+    option_field(page, "trie", "Prefix").fill("5")
     page.locator("#options-trie").get_by_label("static").check()
     race(page)
     started = latest_reel(page)["started"]
@@ -76,10 +76,10 @@ def test_a_lane_is_duplicated_and_another_engines_drafter_is_added(page: Page) -
     """The new lanes race, with names that show their options, and the page's address keeps them."""
     for title in ("Trigram", "Lookahead", "Fusion"):
         lane_box(page, title).uncheck()
-    option_field(page, "trie", "n").fill("3")
+    option_field(page, "trie", "N").fill("3")
     page.locator("#duplicate-trie").click()
     expect(lane_box(page, "N-gram trie (n=3)")).to_be_checked()
-    expect(option_field(page, "trie", "n")).to_have_value("")
+    expect(option_field(page, "trie", "N")).to_have_value("")
     page.locator("#duplicate-trie").click()
     expect(page.locator(".announcer")).to_contain_text("The lane trie is given twice")
     page.get_by_role("combobox", name="Another lane").click()
@@ -101,7 +101,7 @@ def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
     press_preset(page, "paper")
     expect(lane_box(page, "Trigram")).not_to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).to_be_checked()
-    expect(option_field(page, "lookahead", "window")).to_have_value("15")
+    expect(option_field(page, "lookahead", "Window")).to_have_value("15")
     press_preset(page, "fast")
     expect(lane_box(page, "Prompt lookup")).to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).not_to_be_checked()
@@ -156,12 +156,12 @@ def test_the_page_says_why_a_race_cannot_start(page: Page) -> None:
     enter(page)
     expect(announcer).to_contain_text("Temperature: 3 cannot be used; give a number from 0.0 to 2.0.")
     set_number(page, "Temperature", "0")
-    option_field(page, "trie", "prefix").fill("<img src=x>")
+    option_field(page, "trie", "Prefix").fill("<img src=x>")
     enter(page)
     expect(announcer).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
     assert page.evaluate("window.__pwn") is None
     assert modes(page) == modes_before
-    option_field(page, "trie", "prefix").fill("")
+    option_field(page, "trie", "Prefix").fill("")
     race(page, start=enter)
     assert reels(page) == number + 1
 

@@ -196,6 +196,7 @@ def build_replay(gallery: Gallery, visitors: Visitors, num_offered: int) -> gr.B
     with Page(title="specrace", fill_width=True, analytics_enabled=False) as page:
         with gr.Row(elem_id="top-bar"):
             gr.HTML(BRAND, elem_id="brand")
+            gr.HTML(read_static("tour.html"), elem_id="tour")
             gr.HTML(read_static("menu.html"), elem_id="menu")
         _build_stage(gallery, takes_files=visitors.limits.uploads, only_replay=True, num_offered=num_offered)
     limit_overhead(page)
@@ -314,6 +315,7 @@ def _build_top_bar(*, takes_files: bool) -> tuple[gr.Textbox, gr.Button, gr.Butt
             max_length=MAX_QUESTION_CHARACTERS,
         )
         race = gr.Button("Race", variant="primary", elem_id="race")
+        gr.HTML(read_static("tour.html"), elem_id="tour")
         stop = gr.Button("Stop", variant="secondary", interactive=False, elem_id="stop")
         documents = gr.Button(
             documents_panel.BUTTON, variant="secondary", visible=takes_files, elem_id="documents-button"

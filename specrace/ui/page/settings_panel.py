@@ -247,7 +247,7 @@ def _option_fields(lanes: gr.CheckboxGroup) -> dict[tuple[str, str], gr.componen
 
 
 def _option_field(method: Method, option: Option) -> gr.components.Component:
-    label = option.name.replace("_", " ")
+    label = option.name.replace("_", " ").capitalize()
     if not isinstance(option.bounds, Bounds):
         return gr.Checkbox(bool(option.default), label=label, info=_sentence(option.bounds.help), min_width=200)
     low, high = option.bounds.low, option.bounds.high

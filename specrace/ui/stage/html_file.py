@@ -131,7 +131,8 @@ def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
 </head>
 <body>
 <div class="gradio-container">
-<header id="top-bar"><div id="brand">{BRAND}</div><div id="menu">{read_static("menu.html")}</div></header>
+<header id="top-bar"><div id="brand">{BRAND}</div><div id="tour">{read_static("tour.html")}</div>
+<div id="menu">{read_static("menu.html")}</div></header>
 <main id="stage-host">{read_static("stage/stage.html")}</main>
 <footer id="provenance"></footer>
 </div>

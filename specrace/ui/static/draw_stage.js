@@ -34,10 +34,12 @@ async function openLinkedRace(stage) {
 /**
  * @param {Stage} stage
  * @param {RaceCard[]} cards
+ * @param {boolean} hasTour
  */
-function playRecordings(stage, cards) {
+function playRecordings(stage, cards, hasTour) {
   if (asksForRace() || containsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
   if (!REDUCED_MOTION.matches) new Attract(stage, cards).play();
+  else if (hasTour) stage.announce("Press “Tour” to see how drafting works, or ask a question.");
   else if (cards.length) stage.announce("Press “Recorded races” to watch one, or ask a question.");
 }
 
@@ -91,5 +93,5 @@ export function drawStage({ element, props, server, watch }) {
   if (props.opens_tour) tools.tour.begin();
   else if (props.only_replay && REDUCED_MOTION.matches && props.gallery.length)
     stage.gallery.play(props.gallery[0].name, { automatic: true });
-  else playRecordings(stage, props.gallery.slice(0, props.num_offered));
+  else playRecordings(stage, props.gallery.slice(0, props.num_offered), tools.tour.available);
 }
