@@ -160,9 +160,11 @@ class PaceKeeper:
         """
         low, high = pace_range(self._probes, self.reference_ms)
         jumps = jump_share(self._probes)
+        # A clock of threads may not advance while a tiny model runs.
+        factor = f"by a factor of {high / low:.1f}" if low else "from what no clock could measure"
         possible_reasons = (
             (jumps > MAX_JUMPS, "its speed changed too often to correct for"),
-            (high > MAX_RANGE * low, f"its speed changed by a factor of {high / low:.1f}"),
+            (high > MAX_RANGE * low, f"its speed changed {factor}"),
             (self.threads_changed, "other programs took its processors, and the race went on with fewer threads"),
             (long_step_share(self._steps) > MAX_LONG_SHARE, "single steps were held up"),
             (lanes is not None and too_fast(lanes), TOO_FAST),

@@ -37,6 +37,7 @@ from tests.browser.parts import (
 
 pytestmark = pytest.mark.browser
 
+ABOUT = read_rows(RECORDING)[0]["about"]
 # A replay takes 12 s, and ends in the frame after that.
 SHOW_MS = 12_100
 STOPPED_AT_S = 3600
@@ -135,7 +136,7 @@ def test_a_file_that_is_cut_off_plays_to_its_end_and_the_page_says_so(page: Page
     (tmp_path / "half.jsonl").write_text(text[: len(text) // 2], encoding="utf-8")
     open_race(page, tmp_path / "half.jsonl")
     page.locator("[data-do=result]").click()
-    expect(page.locator(".mode")).to_have_text("Stopped")
+    expect(page.locator(".mode")).to_have_text(f"Stopped {ABOUT['model']}")
     expect(page.locator(".results .pace")).to_contain_text("cut off")
     expect(page.locator(".pane.winner")).to_have_count(0)
 
@@ -191,10 +192,9 @@ def test_the_gallery_has_a_card_for_each_recording_and_plays_it(app: Any, share_
     page.locator(".menu [data-do=gallery]").click()
     cards = page.locator(".gallery > .shelf .card")
     expect(cards).to_have_count(len(list(RECORDINGS.glob("*.jsonl"))))
-    about = read_rows(RECORDING)[0]["about"]
     # The first card with this question has a race of a larger model.
     card = page.locator(".gallery > .shelf .card", has_text=QUESTION).last
-    for fact in (about["model"], about["dtype"], about["device"], about["date"][:10]):
+    for fact in (ABOUT["model"], ABOUT["dtype"], ABOUT["device"], ABOUT["date"][:10]):
         expect(card).to_contain_text(str(fact))
     number = reels(page)
     cards.last.click()
@@ -265,7 +265,7 @@ def test_a_race_on_a_disturbed_machine_has_no_winner(page: Page, tmp_path: Path,
     open_race(page, write_rows(tmp_path / "race.jsonl", rows))
     page.locator("[data-do=result]").click()
     expect(page.locator(".results .pace")).to_have_text(note)
-    expect(page.locator(".mode")).to_have_text("Disturbed" if disturbed else "Replayed")
+    expect(page.locator(".mode")).to_have_text(f"{'Disturbed' if disturbed else 'Replayed'} {ABOUT['model']}")
     expect(page.locator(".podium")).to_be_visible(visible=not disturbed)
     expect(page.locator(".pane.winner")).to_have_count(0 if disturbed else 1)
     expect(page.locator(".again")).to_be_visible(visible=disturbed)

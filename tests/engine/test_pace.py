@@ -513,6 +513,14 @@ def test_pace_range_and_jump_share() -> None:
     assert jump_share([1.0] * 10 + [3.0] * 10) == 0.0, "a lasting change of pace must not count as a jump"
 
 
+def test_probes_that_took_no_measurable_time_disturb_a_race(machine: Machine) -> None:
+    keeper = PaceKeeper(lambda: machine.work(10), WorkingTarget(machine))
+    keeper.start()
+    keeper._probes[:] = [0.0] * 9 + [10.0] * 9
+    summary = keeper.summary()
+    assert summary.disturbed and "from what no clock could measure" in summary.note
+
+
 def test_long_steps_are_compared_with_steps_of_the_same_size() -> None:
     usual = [(1, 1.0)] * 20
     assert long_step_share({"vanilla": usual, "trie": [(9, 5.0)] * 20}) == 0.0
