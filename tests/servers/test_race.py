@@ -283,7 +283,7 @@ def test_servers_answer_at_once_only_if_they_are_asked_so(together: bool) -> Non
         with lock:
             now[0] += 1
             highest[0] = max(highest[0], now[0])
-        all_asked.wait(60)
+        all_asked.wait(300)
         with lock:
             now[0] -= 1
         return answering(body)
