@@ -18,7 +18,7 @@ from specrace.ui import serve
 from specrace.ui.races.worker import Worker
 from specrace.workbench import Workbench
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
-from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, run_clock
+from tests.browser.parts import FEW_FRAMES, QUESTION, RECORDING, WITNESS, open_race, run_clock
 
 # The recorded races that tests inspect: name -> lanes and other settings.
 LANES = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
@@ -207,6 +207,8 @@ class Opener:
         page.on("pageerror", lambda error: complain(f"threw {error}"))
         page.on("dialog", lambda dialog: complain(f"dialog {dialog.message}"))
         page.add_init_script(WITNESS)
+        if not stopped:
+            page.add_init_script(FEW_FRAMES)
         return page
 
     def release(self, page: Page, *, dark: bool = False, stopped: bool = False, script: str = "", **_: Any) -> None:
