@@ -44,7 +44,7 @@ BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 PATIENCE_S = 300
 POLL_S = 0.02
 # The query of an address that makes answers short, for tests that only need some race.
-SHORT = "?tokens=40"
+SHORT = "?tokens=24"
 
 Ask = Callable[..., Iterator[Event]]
 
