@@ -47,6 +47,14 @@ class Coins:
         coin, number = np.random.default_rng((*self._key, 1, position)).random(2).tolist()
         return coin, number
 
+    def for_draws(self, position: int, count: int) -> tuple[np.ndarray, float]:
+        """`count` coins for as many draws of the token at `position`, and the number that draws a token there.
+
+        A coin depends on its place among the draws, not on their number.
+        """
+        numbers = np.random.default_rng((*self._key, 3, position)).random(count + 1)
+        return numbers[1:], float(numbers[0])
+
 
 def accepts(p: np.ndarray | float, q: np.ndarray | float, coins: np.ndarray | float) -> np.ndarray | bool:
     """Whether coin < min(1, p / q), computed without a division. A token with p = 0 is never accepted, because `<` is
