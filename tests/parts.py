@@ -18,7 +18,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Scores, Verdict, verify
 from specrace.drafters import Drafter, DrafterInputs, head_lanes
-from specrace.drafters.base import DraftModel, Head
+from specrace.drafters.sessions import DraftModel, Head
 from specrace.engine.lane import Lane
 from specrace.engine.setup import RaceTarget
 
@@ -218,8 +218,8 @@ class FunctionTarget:
     def _session(self, tokens: tuple[int, ...], params: SamplingParams | None, num_top: int) -> FunctionSession:
         return FunctionSession(tokens, self.next_token)
 
-    def draft_model(self) -> DraftModel:
-        return self.drafting
+    def draft_models(self) -> tuple[DraftModel, ...]:
+        return (self.drafting,) * 4
 
     def head(self, lane: str) -> Head | None:
         return self.heads.get(lane)
@@ -318,13 +318,33 @@ class CopyingSession:
         assert 0 < len(tokens) <= self.room
         self.readings.append(list(tokens))
         self.tokens += tokens
-        earlier = [position for position, token in enumerate(self.tokens[:-1]) if token == self.tokens[-1]]
-        return (self.tokens[earlier[-1] + 1] if earlier else self.tokens[-1]), 0.5
+        return self._copied(self.tokens), 0.5
+
+    @staticmethod
+    def _copied(text: Sequence[int]) -> int:
+        earlier = [position for position, token in enumerate(text[:-1]) if token == text[-1]]
+        return text[earlier[-1] + 1] if earlier else text[-1]
 
     def distribution(self, tokens: Sequence[int]) -> np.ndarray:
+        return self._row(self.likeliest(tokens)[0])
+
+    def _row(self, token: int) -> np.ndarray:
         probs = np.full(self.vocab, 0.5 / (self.vocab - 1))
-        probs[self.likeliest(tokens)[0]] = 0.5
+        probs[token] = 0.5
         return probs
+
+    def tree_likeliest(
+        self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int], k: int
+    ) -> list[list[tuple[int, float]]]:
+        rows = self.tree_distributions(unread, tree, nodes)
+        best = np.argsort(-rows, axis=1, kind="stable")[:, :k].tolist()
+        return [[(token, float(row[token])) for token in tokens] for row, tokens in zip(rows, best, strict=True)]
+
+    def tree_distributions(self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int]) -> np.ndarray:
+        assert len(unread) + max(tree.depths) + 1 <= self.room
+        self.tokens += unread
+        texts = [[*self.tokens, *(tree.tokens[number] for number in tree.path_to(node))] for node in nodes]
+        return np.stack([self._row(self._copied(text)) for text in texts])
 
     def rewind(self, count: int) -> None:
         del self.tokens[count:]
@@ -344,7 +364,7 @@ class CopyingModel:
 class PromptedCopyingModel:
     """A copying model that has read a prompt, in 0 ms."""
 
-    prefill_ms = 0.0
+    name, prefill_ms = "copying", 0.0
 
     def __init__(self, model: CopyingModel, prompt: tuple[int, ...]) -> None:
         self.model, self.prompt = model, prompt
@@ -403,11 +423,14 @@ class CopyingHeadSession:
 
 
 def inputs(prompt: Sequence[int], **values: Any) -> DrafterInputs:
-    """DrafterInputs over a small vocabulary, with a draft model and a head, so that any drafter can be built."""
+    """DrafterInputs over a small vocabulary, with draft models and a head, so that any drafter can be built.
+
+    There are four draft models, all of them `draft_model`; none if that is None.
+    """
     drafting = values.pop("draft_model", CopyingModel())
-    draft_model = drafting.after(prompt) if drafting else None
+    draft_models = tuple(drafting.after(prompt) for _ in range(4)) if drafting else ()
     head = values.pop("head", CopyingHeadSession(tuple(prompt)))
-    return DrafterInputs(tuple(prompt), VOCAB, draft_model=draft_model, head=head, **values)
+    return DrafterInputs(tuple(prompt), VOCAB, draft_models=draft_models, head=head, **values)
 
 
 @st.composite

@@ -13,11 +13,13 @@ import numpy as np
 
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
+from specrace.core.multi_branch import Draws
 from specrace.core.note import Note
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.profile import COPYING, Profile
+from specrace.drafters.sessions import HeadSession, PromptedDraftModel
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
@@ -26,106 +28,15 @@ from specrace.ngrams.suffix_index import SuffixIndex
 ASSUMED_HEAD_PRICE = 0.1
 
 
-class DraftSession(Protocol):
-    """A draft model that reads one text, with a KV cache. Each read is one forward of the draft model."""
-
-    @property
-    def room(self) -> int:
-        """The number of tokens that the session can still read."""
-
-    def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
-        """Read `tokens` (at least one) and return the likeliest next token and its probability."""
-
-    def distribution(self, tokens: Sequence[int]) -> np.ndarray:
-        """Read `tokens` (at least one) and return the next token's distribution, float64 [V].
-
-        Temperature, top-k and top-p have been applied to it.
-        """
-
-    def rewind(self, count: int) -> None:
-        """Roll back to the first `count` tokens read."""
-
-
-class PromptedDraftModel(Protocol):
-    """A draft model that has read the prompt except its last token. Reading took `prefill_ms` milliseconds."""
-
-    prefill_ms: float
-
-    def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
-        """A session that continues the prompt, for about `room` more tokens (0: unknown).
-
-        `rows`: the numbers of tokens that the session will read in one forward.
-        """
-
-
-class DraftModel(Protocol):
-    """A smaller language model with the target's vocabulary (see `specrace.model.draft_model`)."""
-
-    def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
-        """The model after reading `prompt`. Raises InputError if the prompt does not fit its context."""
-
-
-class HeadSession(Protocol):
-    """One lane's trained head, which drafts from the target's hidden states (see `specrace.heads`).
-
-    A path is the tokens after the pending token, the root of the tree.
-    """
-
-    @property
-    def depth(self) -> int:
-        """The number of tokens that its deepest draft has."""
-
-    @property
-    def levels_per_forward(self) -> int:
-        """How many levels of a tree one forward of the head serves."""
-
-    @property
-    def room(self) -> int:
-        """The number of tokens that still fit its context."""
-
-    def begin(self, root: int) -> None:
-        """Start a step with this pending token."""
-
-    def likeliest(self, paths: Sequence[tuple[int, ...]], k: int) -> list[list[tuple[int, float]]]:
-        """For each path the k likeliest next tokens and their probabilities, the best first: one forward of the head.
-
-        A step asks for [()] first, and for a path only after its parent. A list may be empty.
-        """
-
-
-class PromptedHead(Protocol):
-    """A head that has read the prompt's hidden states, in `prefill_ms` milliseconds."""
-
-    prefill_ms: float
-
-    def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> HeadSession:
-        """A session for about `room` more tokens.
-
-        If `coupled`, tokens are ranked with the target's own noise, so that head and target more often choose the same
-        token.
-        """
-
-
-class Head(Protocol):
-    """A trained head. `levels`: the hidden states that it reads (see `specrace.model.forward.tapped`)."""
-
-    @property
-    def levels(self) -> tuple[int, ...]:
-        """The levels, in order."""
-
-    def after(self, prompt: Sequence[int], prefix: Any) -> PromptedHead:
-        """The head after a prompt. `prefix`: the target's, which was read with these levels."""
-
-
 @dataclass(frozen=True)
 class DrafterInputs:
     """All that a drafter may know before the first step. The inputs do not change during a race.
 
     `corpus`, `corpus_index`: n-gram counts and a suffix index of all documents. `past`: outputs of earlier requests.
     `params`: how the target samples, for drafters that sample in the same way. `curve`: the cost of verification, for
-    drafters that cut their trees. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown.
-    `head`: this lane's session of a trained head; `head_price`: the cost of one forward of it, in one-row forwards of
-    the target.
+    drafters that cut their trees. `draft_models`: smaller models, as many as a lane of the race drafts with, or as
+    there are. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown. `head`: this lane's
+    session of a trained head; `head_price`: the cost of one forward of it, in one-row forwards of the target.
     """
 
     prompt: tuple[int, ...]
@@ -135,7 +46,7 @@ class DrafterInputs:
     corpus_index: SuffixIndex | None = None
     past: PastOutputs | tuple[tuple[int, ...], ...] = ()
     params: SamplingParams = field(default_factory=SamplingParams)
-    draft_model: PromptedDraftModel | None = None
+    draft_models: tuple[PromptedDraftModel, ...] = ()
     curve: CostCurve = ASSUMED_GPU
     room: int = 0
     head: HeadSession | None = None
@@ -199,6 +110,14 @@ class SamplingDrafter(Drafter, Protocol):
 
     def distributions(self) -> np.ndarray:
         """The distributions that the k tokens of the last draft were drawn from, [k, V]."""
+
+
+@runtime_checkable
+class TreeSamplingDrafter(Drafter, Protocol):
+    """A drafter that, with its option `sampled`, draws the tokens of a tree, several at one place."""
+
+    def draws(self) -> Draws:
+        """The draws that made the last tree."""
 
 
 @runtime_checkable
@@ -287,16 +206,17 @@ class Method:
     curve; None where options decide the size or the drafter cuts its trees.
 
     `num_top`: the k of the `Scores.top` that the drafter learns from, or a function of the options. `corpus_part`: the
-    field through which it reads the documents, or a function of the options. `needs_draft_model`: it drafts with
-    `DrafterInputs.draft_model`. `needs_head`: the kind of trained head with which it drafts, "" if
-    none. `samples`: it is a `SamplingDrafter`, which rejection sampling requires.
+    field through which it reads the documents, or a function of the options. `needs_draft_model`: it drafts with one of
+    `DrafterInputs.draft_models`, or with as many as its option `models` says. `needs_head`: the kind of trained head
+    with which it drafts, "" if none. `samples`: it is a `SamplingDrafter` or a `TreeSamplingDrafter`, which rejection
+    sampling requires.
 
     `needs_target_outputs`: why `score` cannot run the drafter without the model, "" if it can. `scoring`: how the
     method is scored. `on_chains`: how it drafts without branches. `twin_of`: the engine whose drafter is reproduced, ""
     for a method of our own. `padded`: that engine fills every draft up to the whole budget.
 
-    Raises ValueError for `samples` without the option `sampled` or the method `distributions`, and for default values
-    of options that the drafter does not have.
+    Raises ValueError for `samples` without the option `sampled` or the method `distributions` or `draws`, and for
+    default values of options that the drafter does not have.
     """
 
     name: str
@@ -319,8 +239,9 @@ class Method:
 
     def __post_init__(self) -> None:
         names = inspect.signature(self.build).parameters.keys()
-        if self.samples and not ("sampled" in names and hasattr(self.build, "distributions")):
-            raise ValueError(f"{self.name} samples, but lacks the option sampled or the method distributions")
+        reports = hasattr(self.build, "distributions") or hasattr(self.build, "draws")
+        if self.samples and not ("sampled" in names and reports):
+            raise ValueError(f"{self.name} samples, but lacks the option sampled or the method distributions or draws")
         fixed = self.scoring.options.keys() | self.on_chains.options.keys()
         unknown = (self.accelerator.keys() | fixed) - names - {"num_draft"}
         if unknown:
@@ -338,6 +259,10 @@ class Method:
             bounds = get_args(hint)[1] if get_origin(hint) is Annotated else Flag(name)
             options.append(Option(name, parameter.default, bounds))
         return tuple(options)
+
+    def draft_models_with(self, options: Mapping[str, Any]) -> int:
+        """The number of draft models that it drafts with, with these options."""
+        return int(options.get("models", 1)) if self.needs_draft_model else 0
 
     def num_top_with(self, options: Mapping[str, Any]) -> int:
         """The number of the target's likeliest tokens per node that the drafter learns from, with these options."""

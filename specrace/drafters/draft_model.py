@@ -22,7 +22,8 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, Flag
 
-# Each sampling drafter has its own stream of random numbers: the draft model 1, the bigram 2, the trigram 3.
+# Each sampling drafter has its own stream of random numbers: the draft model 1, the bigram 2, the trigram 3,
+# SpecInfer 4.
 STREAM = 1
 # The model reads one token per forward. After a fully accepted draft it first reads two tokens: the draft's last token,
 # which it has not read yet, and the bonus token.
@@ -39,7 +40,7 @@ class DraftModelDrafter(DepthDrafter):
     ...     def session(self, params, room, rows): return self
     ...     def likeliest(self, tokens): return tokens[-1] + 1, 0.9
     ...     def rewind(self, count): pass
-    >>> drafter = DraftModelDrafter(DrafterInputs((4, 5), vocab_size=10, draft_model=Counter()))
+    >>> drafter = DraftModelDrafter(DrafterInputs((4, 5), vocab_size=10, draft_models=(Counter(),)))
     >>> drafter.propose((4, 5), budget=3).tokens
     (5, 6, 7, 8)
     """
@@ -50,12 +51,12 @@ class DraftModelDrafter(DepthDrafter):
         *,
         sampled: Annotated[bool, Flag("draw drafts from the draft model at the race's temperature")] = False,
     ) -> None:
-        if inputs.draft_model is None:
+        if not inputs.draft_models:
             raise InputError(
                 "The lane draft-model has no model to draft with; "
                 "give a smaller one with the target's vocabulary (--draft-model)."
             )
-        self.session = inputs.draft_model.session(inputs.params, inputs.room, _ROWS)
+        self.session = inputs.draft_models[0].session(inputs.params, inputs.room, _ROWS)
         self.vocab_size = inputs.vocab_size
         # The 2 keeps this stream apart from that of rejection sampling, whose key has a 1 there.
         self.random = np.random.default_rng((inputs.seed, STREAM, 2)) if sampled else None

@@ -15,8 +15,9 @@ from specrace.core.errors import InputError
 from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, HeadSession, OnChains
+from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, OnChains
 from specrace.drafters.fusion.payoff import CoolDown
+from specrace.drafters.sessions import HeadSession
 
 Path = tuple[int, ...]
 # Why `score` cannot run these drafters.

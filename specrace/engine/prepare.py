@@ -11,7 +11,7 @@ from statistics import median
 from specrace.core.cost_curve import CostCurve, row_counts
 from specrace.core.settings import REJECTION
 from specrace.core.tree import TokenTree
-from specrace.drafters.base import HeadSession
+from specrace.drafters.sessions import HeadSession
 from specrace.engine.lane import Lane
 from specrace.engine.pace import timed
 from specrace.engine.refit import refit
@@ -64,8 +64,7 @@ def warm_up(setup: RaceSetup) -> None:
         if time.monotonic() > end_s and rows - 1 not in budgets:
             break
     session.keep((0,))
-    draft_model = target.draft_model() if setup.needs_draft_model else None
-    if draft_model is not None:
+    for draft_model in setup.draft_models:
         draft_model.after(prompt)
 
 

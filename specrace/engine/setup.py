@@ -13,14 +13,8 @@ from specrace.core.rejection import Coins
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import REJECTION
 from specrace.drafters import Drafter, DrafterInputs
-from specrace.drafters.base import (
-    ASSUMED_HEAD_PRICE,
-    DraftModel,
-    Head,
-    HeadSession,
-    PromptedDraftModel,
-    PromptedHead,
-)
+from specrace.drafters.base import ASSUMED_HEAD_PRICE
+from specrace.drafters.sessions import DraftModel, Head, HeadSession, PromptedDraftModel, PromptedHead
 from specrace.engine.lane import Lane, TargetSession
 from specrace.engine.lane_name import method_of
 from specrace.engine.pace import PaceKeeper, PaceTarget, timed
@@ -77,8 +71,8 @@ class RaceTarget(PaceTarget, Protocol):
         `rows`. `head_session`: the lane's `HeadSession`, which gets the hidden states of accepted tokens.
         """
 
-    def draft_model(self) -> DraftModel | None:
-        """The model that drafts for this target; None if it has none."""
+    def draft_models(self) -> Sequence[DraftModel]:
+        """The models that draft for this target, the preferred one first; may be empty."""
 
     def head(self, lane: str) -> Head | None:
         """The trained head with which this lane drafts; None if it has none."""
@@ -116,9 +110,10 @@ class RaceSetup:
         return plan_lanes(self.spec, self.target.device_type, self.curve, chains_only=self.target.chains_only)
 
     @property
-    def needs_draft_model(self) -> bool:
-        """Whether a lane drafts with a model."""
-        return any(plan.method.needs_draft_model for plan in self.plans.values())
+    def draft_models(self) -> Sequence[DraftModel]:
+        """The draft models of the lane that drafts with the most, as far as the target has them."""
+        count = max(plan.num_draft_models for plan in self.plans.values())
+        return self.target.draft_models()[:count] if count else ()
 
     @cached_property
     def heads(self) -> dict[str, PromptedHead]:
@@ -128,8 +123,7 @@ class RaceSetup:
 
     @cached_property
     def inputs(self) -> DrafterInputs:
-        """The inputs of the lanes' drafters. If a lane drafts with a model, the draft model reads the prompt here."""
-        draft_model = self.target.draft_model() if self.needs_draft_model else None
+        """The inputs of the lanes' drafters. If a lane drafts with models, these read the prompt here."""
         return DrafterInputs(
             self.prompt,
             self.target.vocab_size,
@@ -138,7 +132,7 @@ class RaceSetup:
             self.sources.corpus_index,
             PastOutputs.of(self.sources.past),
             self.spec.sampling_params(),
-            None if draft_model is None else draft_model.after(self.prompt),
+            tuple(model.after(self.prompt) for model in self.draft_models),
             self.curve or assumed_curve(self.target.device_type),
         )
 
@@ -201,9 +195,8 @@ def _heads(target: RaceTarget, spec: RaceSpec) -> dict[str, Head]:
 
 def lane_info(lane: Lane, plan: LanePlan, setup: RaceSetup) -> LaneInfo:
     """What a race reports about a lane before its first step."""
-    model: PromptedHead | PromptedDraftModel | None = setup.heads.get(lane.name)
-    if plan.method.needs_draft_model:
-        model = setup.inputs.draft_model
+    models: list[PromptedHead | PromptedDraftModel] = [setup.heads[lane.name]] if lane.name in setup.heads else []
+    models += setup.inputs.draft_models[: plan.num_draft_models]
     return LaneInfo(
         lane.name,
         plan.title,
@@ -211,7 +204,7 @@ def lane_info(lane: Lane, plan: LanePlan, setup: RaceSetup) -> LaneInfo:
         dict(plan.options),
         build_ms=lane.at_ms,
         verifier=plan.verifier,
-        prefill_ms=0.0 if model is None else model.prefill_ms,
+        prefill_ms=sum(model.prefill_ms for model in models),
         shared_ms=shared_ms(lane, plan, setup.sources),
     )
 

@@ -79,6 +79,11 @@ class LanePlan:
     num_draft: int
     chains_only: bool = False
 
+    @property
+    def num_draft_models(self) -> int:
+        """The number of draft models that it drafts with."""
+        return self.method.draft_models_with(self.options)
+
     def build(self, inputs: DrafterInputs) -> Drafter:
         """A new drafter."""
         build = self.method.on_chains.build if self.chains_only else None

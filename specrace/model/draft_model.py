@@ -32,7 +32,8 @@ class DraftModel:
         if len(prompt) > self.model.max_context:
             raise InputError(
                 f"The prompt has {len(prompt)} tokens and the draft model {self.model.name} takes "
-                f"{self.model.max_context}: use fewer passages or shorter documents, or leave out the lane draft-model."
+                f"{self.model.max_context}: use fewer passages or shorter documents, or leave out the lanes that draft "
+                "with it."
             )
         return PromptedDraftModel(self, self.model.prefill(prompt))
 
@@ -43,6 +44,11 @@ class PromptedDraftModel:
     def __init__(self, drafting: DraftModel, prefix: Prefix) -> None:
         self.drafting, self.prefix = drafting, prefix
         self.prefill_ms = prefix.ms
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.drafting.model.name
 
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
         """A session on a clone of the cache with room for `room` more tokens.
@@ -86,17 +92,67 @@ class DraftSession:
         """Keep only the first `count` tokens."""
         self.store.rewind(count)
 
+    def tree_likeliest(
+        self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int], k: int
+    ) -> list[list[tuple[int, float]]]:
+        """Read `unread`, then look at a tree of N nodes that follows it: one forward, in which the tree is not read.
+
+        Returns, for each of `nodes`, the k likeliest next tokens and their probabilities, the best first.
+        """
+        logits = self._look(unread, tree, nodes)
+        with self.model.between_forwards():
+            best = logits.softmax(dim=-1).topk(min(k, logits.shape[-1]), dim=-1)
+        return [
+            list(zip(tokens, probs, strict=True))
+            for tokens, probs in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def tree_distributions(self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int]) -> np.ndarray:
+        """Read and look as `tree_likeliest` does; the warped distribution after each of `nodes`, float64 [n, V]."""
+        logits = self._look(unread, tree, nodes)
+        with self.model.between_forwards():
+            probs: np.ndarray = warp(logits, self.params).double().softmax(dim=-1).cpu().numpy()
+        return probs
+
+    @torch.inference_mode()
+    def _look(self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int]) -> Tensor:
+        """Logits after `nodes` of a tree that follows `unread`, float [n, V]; only `unread` is committed.
+
+        Raises InputError for a tree with branches if the model's layers keep a state.
+        """
+        if self.model.chains_only and not tree.is_chain:
+            raise InputError(
+                f"Layers of the draft model {self.model.name} keep a state, which follows one branch only; "
+                "give another draft model, or draft without branches (specinfer.width=1)."
+            )
+        read = len(unread)
+        joined = TokenTree((*unread, *tree.tokens), (*range(-1, read - 1), *(parent + read for parent in tree.parents)))
+        logits = self._run(joined)[[node + read for node in nodes]]
+        if read:
+            self.store.keep(range(read))
+            self.store.mark()
+        return self._widen(logits)
+
     @torch.inference_mode()
     def _read(self, tokens: Sequence[int]) -> Tensor:
         """Run one forward; returns the logits after the last token, float [1, V] over the target's vocabulary."""
-        if self.store.length + len(tokens) > self.store.capacity:
-            grown = replace(self._prefix, store=self.store)
-            self._session = self.model.session(grown, len(tokens) + GROWTH, rows=self._rows)
-        # If the target's embedding table is longer, its last ids are padding, which no text contains.
-        ids = [min(token, self.model.vocab_size - 1) for token in tokens]
-        logits = self._session.run(TokenTree.chain(ids[0], ids[1:]))[-1:].float()
+        logits = self._run(TokenTree.chain(tokens[0], tokens[1:]))[-1:]
         self.store.commit(len(tokens))
         self.store.mark()
+        return self._widen(logits)
+
+    def _run(self, tree: TokenTree) -> Tensor:
+        """Logits [N, draft model's V] of a tree after the tokens read, in a cache that grows if it is full."""
+        if self.store.length + len(tree) > self.store.capacity:
+            grown = replace(self._prefix, store=self.store)
+            self._session = self.model.session(grown, len(tree) + GROWTH, rows=self._rows)
+        # If the target's embedding table is longer, its last ids are padding, which no text contains.
+        ids = tuple(min(token, self.model.vocab_size - 1) for token in tree.tokens)
+        return self._session.run(replace(tree, tokens=ids))
+
+    def _widen(self, logits: Tensor) -> Tensor:
+        """Logits [n, draft model's V] as float over the target's vocabulary, [n, V]."""
+        logits = logits.float()
         if self.model.vocab_size < self.vocab_size:
             missing = self.vocab_size - self.model.vocab_size
             return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)

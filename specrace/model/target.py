@@ -25,12 +25,12 @@ from specrace.model.scorer import INT8, Scorer
 
 
 class Target(Scorer):
-    """A scorer with end tokens, a description of itself, and perhaps a draft model.
+    """A scorer with end tokens, a description of itself, and perhaps draft models.
 
-    `drafting` is the draft model, or a function that loads it at first use. `heads`: lane -> its trained head, set by
-    `specrace.heads.loading`. `prompt_style` names the style that the model's adapter was trained on, if it has an
-    adapter. `int8` says that the weights were rounded to 8 bits. `fingerprint` identifies the weights before such
-    rounding; "" if it is not known.
+    `drafting` is the draft model, or a function that loads it at first use; `more_drafting` has further ones. `heads`:
+    lane -> its trained head, set by `specrace.heads.loading`. `prompt_style` names the style that the model's adapter
+    was trained on, if it has an adapter. `int8` says that the weights were rounded to 8 bits. `fingerprint` identifies
+    the weights before such rounding; "" if it is not known.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Target(Scorer):
         self.fingerprint = ""
         self.eos_ids = eos_ids(model, tokenizer)
         self.drafting: DraftModel | Callable[[Target], DraftModel] | None = None
+        self.more_drafting: tuple[DraftModel, ...] = ()
         self.heads: dict[str, Any] = {}
         self.threads = 1 if self.device.type == "cuda" else torch.get_num_threads()
 
@@ -55,11 +56,11 @@ class Target(Scorer):
         if self.threads > 1:
             torch.set_num_threads(count)
 
-    def draft_model(self) -> DraftModel | None:
-        """The smaller model that drafts for this one, if any. Raises InputError if it cannot be used."""
+    def draft_models(self) -> tuple[DraftModel, ...]:
+        """The smaller models that draft for this one, in order. Raises InputError if one cannot be used."""
         if callable(self.drafting):
             self.drafting = self.drafting(self)
-        return self.drafting
+        return () if self.drafting is None else (self.drafting, *self.more_drafting)
 
     def head(self, lane: str) -> Any:
         """The trained head with which a lane drafts (`specrace.drafters.base.Head`); None if it has none."""

@@ -112,14 +112,14 @@ def test_the_session_gets_the_races_parameters_and_room() -> None:
     calls: list[tuple[SamplingParams, int, Sequence[int]]] = []
 
     class RecordingModel:
-        prefill_ms = 0.0
+        name, prefill_ms = "recording", 0.0
 
         def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> CopyingSession:
             calls.append((params, room, rows))
             return CopyingSession(PROMPT[:-1], 1 << 20)
 
     params = SamplingParams(temperature=0.5)
-    DraftModelDrafter(DrafterInputs(PROMPT, VOCAB, params=params, draft_model=RecordingModel(), room=17))
+    DraftModelDrafter(DrafterInputs(PROMPT, VOCAB, params=params, draft_models=(RecordingModel(),), room=17))
     assert calls == [(params, 17, (1, 2))]
 
 
@@ -138,7 +138,7 @@ def test_the_draft_models_time_is_on_the_lanes_clock(monkeypatch: pytest.MonkeyP
             return super().likeliest(tokens)
 
     class SlowModel:
-        prefill_ms = 0.0
+        name, prefill_ms = "slow", 0.0
 
         def after(self, _: Sequence[int]) -> SlowModel:
             return self

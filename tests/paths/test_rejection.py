@@ -49,7 +49,7 @@ def test_two_tokens_of_a_lane_are_distributed_as_in_ancestral_sampling() -> None
     drafting, expected = DraftModel(smaller), joint_distribution(small, params)
     counts = np.zeros_like(expected)
     for seed in range(count):
-        inputs = DrafterInputs(PROMPT, small.vocab_size, seed, params=params, draft_model=drafting.after(PROMPT))
+        inputs = DrafterInputs(PROMPT, small.vocab_size, seed, params=params, draft_models=(drafting.after(PROMPT),))
         drafter = METHODS["draft-model"].build(inputs, sampled=True)
         session, coins = small.session(prefix, 8, params), Coins(seed, "draft-model")
         lane = Lane("draft-model", drafter, session, PROMPT, max_new_tokens=2, num_draft=2, coins=coins)

@@ -345,7 +345,7 @@ def test_make_ready_also_captures_the_draft_model() -> None:
     eager = load_target(BUNDLED_MODEL, graphs=False)
     engines = []
     for loaded in (target, eager):
-        drafting = loaded.draft_model()
+        (drafting,) = loaded.draft_models()
         assert drafting is not None and isinstance(drafting.model, Target)
         engines.append(drafting.model.forward_kind)
     assert engines == [target.forward_kind, "eager"] and target.forward_kind.startswith("fused TorchScript")
