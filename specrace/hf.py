@@ -62,7 +62,7 @@ def custom_generate(
     seed: int | None = None,
     options: Mapping[str, Any] | None = None,
     sources: Sources = Sources(),  # noqa: B008  Sources is frozen
-    draft_model: DraftModel | None = None,
+    draft_model: DraftModel | Sequence[DraftModel] | None = None,
     head: str | Path | None = None,
     curve: CostCurve | None = None,
     **model_kwargs: Any,
@@ -70,10 +70,10 @@ def custom_generate(
     """Decode one sequence with `method`; returns ids [1, prompt + new], like `generate`.
 
     Callers pass the keyword arguments to `generate`. `method` is a lane's name; `options`, `sources` and `draft_model`
-    are for its drafter, and so is `head`, the folder or hub id of a trained head. If `num_draft` is None, it comes from
-    the cost `curve` or from the method's default; in float32 on a CPU, a curve is assumed if none is passed. If `seed`
-    is None, it is drawn from torch's generator, so `torch.manual_seed` makes the output reproducible. Raises ValueError
-    for more than one sequence and for unsupported settings.
+    (for specinfer perhaps several) are for its drafter, and so is `head`, the folder or hub id of a trained head. If
+    `num_draft` is None, it comes from the cost `curve` or from the method's default; in float32 on a CPU, a curve is
+    assumed if none is passed. If `seed` is None, it is drawn from torch's generator, so `torch.manual_seed` makes the
+    output reproducible. Raises ValueError for more than one sequence and for unsupported settings.
     """
     with _value_errors(), _evaluating(model):
         _refuse_modes(generation_config)
@@ -202,10 +202,15 @@ def _output_streamer(bound: Any, input_ids: Tensor) -> Any:
     return bound
 
 
-def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | None, heads: Sequence[str]) -> Target:
+def _open_target(
+    model: Any, eos_ids: frozenset[int], drafting: DraftModel | Sequence[DraftModel] | None, heads: Sequence[str]
+) -> Target:
     """The model as a target; its tree attention is checked at the first use. Raises InputError."""
     target = Target(model)
-    target.eos_ids, target.drafting = eos_ids, draft_model
+    if drafting:
+        target.drafting, *more = drafting if isinstance(drafting, Sequence) else (drafting,)
+        target.more_drafting = tuple(more)
+    target.eos_ids = eos_ids
     attach_heads(target, heads, head_lanes())
     refuse_unsupported(model.config, target.name)
     state = (str(target.dtype), str(target.device), str(getattr(model.config, "_attn_implementation", "")))

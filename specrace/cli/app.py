@@ -18,7 +18,7 @@ from specrace.cli.shared.arguments import (
     DEVICES_HELP,
     MODEL_HELP,
     Parser,
-    add_head_argument,
+    add_drafting_arguments,
     add_search_arguments,
     under_torchrun,
 )
@@ -149,8 +149,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="further models that visitors may choose, which must be on this machine; default: the bundled ones, and "
         "the one fetched in the background",
     )
-    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
-    add_head_argument(parser)
+    add_drafting_arguments(parser)
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument(
         "--threads", type=int, help="threads for forwards on a CPU; default: all but one, which the page needs"
@@ -268,7 +267,7 @@ def _check_race(options: argparse.Namespace) -> ServerConfig:
     if options.settings is not None and is_twin(lane := options.settings["method"]):
         raise InputError(f"The page has no lane {lane}; race it on the command line.")
     model = choose_starting_model(options)
-    draft = None if options.draft_model is None else find_or_allow(options.draft_model, options)
+    drafts = [find_or_allow(name, options) for name in options.draft_model or ()]
     names = () if zero_gpu.is_enabled() else options.models
     models = None if names is None else [str(find_present(name).location) for name in names]
     if options.index is None:
@@ -276,20 +275,21 @@ def _check_race(options: argparse.Namespace) -> ServerConfig:
     else:
         # Raises InputError for a folder that is not an index.
         StoredIndex(options.index)
-    return _config(options, model, draft, models, options.settings)
+    return _config(options, model, drafts, models, options.settings)
 
 
 def _config(
     options: argparse.Namespace,
     model: StartingModel,
-    draft: ModelSource | None = None,
+    drafts: Sequence[ModelSource] = (),
     models: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> ServerConfig:
     """The checked arguments, with the models that were chosen and the content of the settings file."""
+    draft = drafts[0] if drafts else None
     choice = ModelChoice(model.source, options.device, options.dtype, draft, options.adapter)
     return ServerConfig(
-        model=replace(choice, lean=True, heads=tuple(options.head)),
+        model=replace(choice, lean=True, heads=tuple(options.head), more_drafts=tuple(drafts[1:])),
         is_default_model=model.is_default,
         model_to_fetch=model.to_fetch,
         models=models,

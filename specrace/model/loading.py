@@ -34,7 +34,8 @@ def load_target(
     - `device`: "cpu", "cuda", "cuda:1", or "auto": the GPU, or the CPU if there is none; several GPUs get the layers
       that transformers' `device_map="auto"` gives them. An explicit `device_map` takes precedence.
     - `dtype`: by default "float32" on a CPU and "bfloat16" on a GPU; "int8" is for Llama's family and Gemma 3 on a CPU.
-    - `draft_model`: path or hub id of a smaller model for the lane draft-model; the bundled model has its own.
+    - `draft_model`: path or hub id of a smaller model to draft with, or several for the lane specinfer; the bundled
+      model has its own.
     - `graphs`: capture and replay forwards where possible: CUDA graphs, or on a CPU compiled code or TorchScript.
     - `followers`: the other processes that hold parts of this model (`specrace.model.tensor_parallel.run`).
     - `adapter`: the folder of a low-rank adapter to merge, "none", or "auto": the shipped adapter, if it fits.
@@ -67,8 +68,11 @@ def load_choice(
     target = load_eager(choice.source, attention, placement)
     if ready:
         check_trees(target)
-    if choice.draft is not None:
-        target.drafting = load_draft_model(choice.draft, target, graphs=graphs, ready=ready, lean=lean)
+    if choice.drafts:
+        target.drafting, *more = [
+            load_draft_model(draft, target, graphs=graphs, ready=ready, lean=lean) for draft in choice.drafts
+        ]
+        target.more_drafting = tuple(more)
     elif Path(choice.source.location).resolve() == BUNDLED_MODEL:
         target.drafting = partial(load_draft_model, find_source(BUNDLED_DRAFT_MODEL), graphs=graphs)
     if ready and graphs and followers is None:
@@ -79,7 +83,7 @@ def load_choice(
 
 
 def make_ready(target: Target) -> None:
-    """Check a target that was loaded with `ready=False` and capture its forward; do the same for its draft model.
+    """Check a target that was loaded with `ready=False` and capture its forward; do the same for its draft models.
 
     A draft model that is not loaded yet is left alone. Raises InputError if a model cannot score trees or cannot run
     in its dtype.
@@ -87,10 +91,10 @@ def make_ready(target: Target) -> None:
     if target.graphs is None and target.replay is None:
         check_trees(target)
         capture(target)
-    if isinstance(target.drafting, DraftModel):
-        draft = target.drafting.model
-        assert isinstance(draft, Target)
-        make_ready(draft)
+    first = (target.drafting,) if isinstance(target.drafting, DraftModel) else ()
+    for drafting in (*first, *target.more_drafting):
+        assert isinstance(drafting.model, Target)
+        make_ready(drafting.model)
 
 
 def load_draft_model(

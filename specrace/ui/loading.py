@@ -30,7 +30,7 @@ def models_to_load(config: ServerConfig) -> list[str]:
     embedder = None if config.index is None else read_header(config.index).embedder
     if embedder == DEFAULT_EMBEDDER:
         embedder = None
-    sources = [source for source in (config.model.source, config.model.draft) if source is not None]
+    sources = (config.model.source, *config.model.drafts)
     names = (reranker, embedder, *(config.models or ()))
     return [str(source.location) for source in sources] + [name for name in names if name is not None]
 
@@ -86,8 +86,8 @@ def _open_workbench(config: ServerConfig, on_progress: Callable[[str], None]) ->
     )
     choice = config.model
     try:
-        for source in (choice.source, choice.draft):
-            if source is not None and source.is_missing:
+        for source in (choice.source, *choice.drafts):
+            if source.is_missing:
                 fetch(source.name, config.offline, on_progress)
         choice = choice.refresh()
         return open_default(choice), ""

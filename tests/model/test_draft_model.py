@@ -13,11 +13,13 @@ import torch
 
 from specrace.cli.main import main
 from specrace.core.errors import InputError
-from specrace.core.events import Finished
+from specrace.core.events import Finished, Started, Step
 from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.generate import generate
+from specrace.engine.race import race
 from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.model.capture import capture_replay
@@ -27,6 +29,7 @@ from specrace.model.sampling import warp
 from specrace.model.target import Target
 from specrace.model.weights.source import find_source
 from specrace.workbench import Workbench
+from tests.model.forward.test_states import make_target
 from tests.models import ARCHITECTURES, tiny_model, tiny_target
 from tests.parts import (
     VOCAB,
@@ -124,6 +127,67 @@ def test_lanes_print_vanillas_text_and_accept_every_draft_of_the_target_itself(n
             if model is target and not params.temperature:
                 # Each step emits the three drafted tokens and the bonus token.
                 assert lane.num_steps == len(lane.tokens) / 4
+
+
+# The tree below the root 9: 4 and 5, then 6 after both, and 7 beside the second 6.
+TREE = TokenTree((9, 4, 5, 6, 6, 7), (-1, 0, 0, 1, 2, 2))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_looking_at_a_tree_sees_each_path_alone_and_reads_only_the_text(name: str) -> None:
+    small, text = tiny_target(name, seed=1), [2, 3]
+    params = SamplingParams(0.7, top_k=9)
+    session = DraftModel(small).after((*text, 4)).session(params, 40)
+    for unread in ([4], [8, 3, 5], []):
+        room = session.room
+        nodes = (0, 3, 5)
+        likeliest = session.tree_likeliest(unread, TREE, nodes, 3)
+        text += unread
+        assert session.room == room - len(unread)
+        rows = session.tree_distributions((), TREE, nodes)
+        for node, row, best in zip(nodes, rows, likeliest, strict=True):
+            plain = plain_row(small, [*text, *(TREE.tokens[place] for place in TREE.path_to(node))])
+            expected = plain.softmax(-1)[0].topk(3)
+            assert [token for token, _ in best] == expected.indices.tolist()
+            assert [prob for _, prob in best] == pytest.approx(expected.values.tolist(), abs=1e-4)
+            assert row == pytest.approx(warp(plain, params).double().softmax(-1)[0].numpy(), abs=1e-4)
+    # What was looked at is not in the cache: the next token is read after the text alone.
+    assert session.likeliest([7])[0] == int(plain_row(small, [*text, 7]).argmax())
+
+
+def test_looking_at_a_tree_grows_a_full_cache() -> None:
+    small = tiny_target("llama", seed=1, max_position_embeddings=2048)
+    rng = random.Random(0)
+    text = [rng.randrange(VOCAB) for _ in range(GROWTH + 40)]
+    session = DraftModel(small).after(text[:9]).session(SamplingParams())
+    ((best,),) = session.tree_likeliest(text[8:], TREE, [5], 1)
+    assert best[0] == int(plain_row(small, [*text, 9, 5, 7]).argmax())
+
+
+def test_a_draft_model_whose_layers_keep_a_state_drafts_one_branch_only() -> None:
+    small = DraftModel(make_target("lfm2"))
+    session = small.after((5, 6, 7)).session(SamplingParams())
+    chain = TokenTree.chain(8, [9])
+    ((best,),) = session.tree_likeliest((7,), chain, [1], 1)
+    expected = small.model.plain_logits([5, 6, 7, 8, 9])[-1]
+    assert best[0] == int(expected.argmax())
+    assert session.tree_likeliest((), chain, [1], 1) == [[(best[0], pytest.approx(best[1], abs=1e-5))]]
+    with pytest.raises(InputError, match=r"keep a state, which follows one branch only; .*specinfer\.width=1"):
+        session.tree_likeliest((), TREE, [5], 1)
+
+
+def test_two_draft_models_are_loaded_and_read_the_prompt() -> None:
+    target = load_target(draft_model=[ASSETS / "tiny-draft", ASSETS / "tiny"])
+    assert [model.model.name for model in target.draft_models()] == ["tiny-draft", "tiny"]
+    prompt = target.tokenizer("<|ctx|> [1] Owls: Owls hunt at night.<|q|> When do owls hunt?<|a|>")["input_ids"]
+    spec = RaceSpec(("vanilla", "specinfer:models=1", "specinfer:models=2"), max_new_tokens=12)
+    started, *steps, finished = race(target, prompt, spec)
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    assert all(lane.identical for lane in finished.lanes)
+    first, both = (info.prefill_ms for info in started.lanes[1:])
+    assert both > first > 0
+    notes = [step.note for step in steps if isinstance(step, Step) and step.note is not None]
+    assert any("tiny-draft" in row.label and ", tiny " in row.label for note in notes for row in note.rows)
 
 
 def test_a_full_cache_grows() -> None:

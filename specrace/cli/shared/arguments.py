@@ -34,6 +34,9 @@ HEAD_HELP = (
     "a trained head for the lanes that draft with one (eagle, hybrid, medusa): a folder, or an id in the hub's cache; "
     "may be repeated"
 )
+DRAFT_MODEL_HELP = (
+    "a smaller model with the same vocabulary, for the lanes draft-model and specinfer; may be repeated for specinfer"
+)
 KEEP_OUTPUTS_HELP = "let lanes also draft from the outputs of earlier requests"
 FORMAT_HELP = f"the log's format: {', '.join(FORMATS)}; default: recognised from the log"
 DEVICES = ("cpu", "cuda", "auto")
@@ -106,6 +109,12 @@ def add_search_arguments(parser: argparse.ArgumentParser, sources: Any, document
     parser.add_argument("--reranker", default=LIGHT, metavar="none|light|NAME", help=RERANKER_HELP)
 
 
+def add_drafting_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for models that draft: smaller ones, and trained heads."""
+    parser.add_argument("--draft-model", action="append", help=DRAFT_MODEL_HELP)
+    add_head_argument(parser)
+
+
 def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) -> None:
     """Add the arguments that choose a race's documents, model, lanes (by default `lanes`) and settings."""
     add_documents_arguments(parser)
@@ -122,8 +131,7 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
         metavar="FILE.json",
         help="a file that recommend wrote, instead of --lanes, --option and --num-draft",
     )
-    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
-    add_head_argument(parser)
+    add_drafting_arguments(parser)
     for name in (*SPEC_SETTINGS, "thinking"):
         add_setting(parser, name)
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help=OPTION_HELP)

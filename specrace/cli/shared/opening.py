@@ -43,17 +43,18 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
 
 
 def read_model_choice(options: argparse.Namespace) -> ModelChoice:
-    """The model and draft model that a command's arguments name, and how to load them. Raises InputError.
+    """The model and draft models that a command's arguments name, and how to load them. Raises InputError.
 
     Models that are missing are fetched.
     """
     source = fetch_if_missing(find_source(options.model or BUNDLED_MODEL), quiet=options.json)
-    draft = options.draft_model
+    drafts = [fetch_if_missing(find_source(draft), quiet=options.json) for draft in options.draft_model or ()]
     return ModelChoice(
         source,
         device=options.device,
         dtype=options.dtype,
-        draft=None if draft is None else fetch_if_missing(find_source(draft), quiet=options.json),
+        draft=drafts[0] if drafts else None,
+        more_drafts=tuple(drafts[1:]),
         adapter=options.adapter,
         heads=tuple(getattr(options, "head", ())),
     )

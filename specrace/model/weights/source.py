@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -118,8 +119,9 @@ class ModelSource:
 class ModelChoice:
     """The user's choice of a model and its settings, before "auto" is decided; `load_target` explains the settings.
 
-    "auto" may place another model on another device, and a dtype of None is the device's default. `heads`: trained
-    heads, each "[LANE=]FOLDER_OR_ID", which the workbench loads.
+    "auto" may place another model on another device, and a dtype of None is the device's default. `more_drafts`:
+    further draft models, for lanes that draft with several. `heads`: trained heads, each "[LANE=]FOLDER_OR_ID", which
+    the workbench loads.
     """
 
     source: ModelSource
@@ -129,20 +131,28 @@ class ModelChoice:
     adapter: str | Path = AUTO
     lean: bool = False
     heads: tuple[str, ...] = ()
+    more_drafts: tuple[ModelSource, ...] = ()
+
+    @property
+    def drafts(self) -> tuple[ModelSource, ...]:
+        """All draft models, the first one first."""
+        return () if self.draft is None else (self.draft, *self.more_drafts)
 
     def refresh(self) -> ModelChoice:
         """The current choice: missing models are looked up again, because they may have been fetched."""
-        return replace(self, source=self.source.refresh(), draft=self.draft and self.draft.refresh())
+        more = tuple(draft.refresh() for draft in self.more_drafts)
+        draft = self.draft and self.draft.refresh()
+        return replace(self, source=self.source.refresh(), draft=draft, more_drafts=more)
 
     def with_model(self, source: ModelSource, dtype: str | None = None) -> ModelChoice:
         """The choice of another model, or of the same model in another dtype; None keeps the dtype.
 
-        Another model gets neither the draft model, nor heads, nor an adapter from a folder: they belong to this model.
+        Another model gets neither draft models, nor heads, nor an adapter from a folder: they belong to this model.
         """
         changed = replace(self, source=source, dtype=dtype or self.dtype)
         if source.is_same(self.source):
             return changed
-        return replace(changed, draft=None, heads=(), adapter=NONE if self.adapter == NONE else AUTO)
+        return replace(changed, draft=None, more_drafts=(), heads=(), adapter=NONE if self.adapter == NONE else AUTO)
 
 
 class ModelSettings(TypedDict, total=False):
@@ -150,7 +160,7 @@ class ModelSettings(TypedDict, total=False):
 
     device: str
     dtype: str | None
-    draft_model: str | Path | ModelSource | None
+    draft_model: str | Path | ModelSource | Sequence[str | Path | ModelSource] | None
     adapter: str | Path
     lean: bool
     heads: tuple[str, ...]
@@ -185,8 +195,11 @@ def choose_model(model: str | Path | ModelSource, **settings: Unpack[ModelSettin
     """The choice of a model by name or source."""
     values: dict[str, Any] = dict(settings)
     if "draft_model" in values:
-        draft = values.pop("draft_model")
-        values["draft"] = None if draft is None else find_source(draft)
+        drafts = values.pop("draft_model") or ()
+        names = (drafts,) if isinstance(drafts, (str, Path, ModelSource)) else drafts
+        sources = tuple(map(find_source, names))
+        values["draft"] = sources[0] if sources else None
+        values["more_drafts"] = sources[1:]
     return ModelChoice(find_source(model), **values)
 
 
