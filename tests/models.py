@@ -90,7 +90,7 @@ def change_config(folder: Path, **changes: Any) -> None:
 def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:
     """A target on a tiny model, without a tokenizer; its draft model is a `CopyingModel`, its heads are random."""
     target = Target(tiny_model(name, seed=seed, **changes), name=name)
-    target.drafting = CopyingModel()  # type: ignore[assignment]
+    target.drafting = CopyingModel(vocab=target.vocab_size)  # type: ignore[assignment]
     give_heads(target)
     return target
 

@@ -100,8 +100,9 @@ class Step:
     that has the tokenizer.
     `drafted`: the number of draft tokens of a server's step, whose tree lacks the rejected ones; None if the server did
     not report it, and in our own lanes, whose trees have all of them.
-    `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`:
-    the drafter's details.
+    `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one; of a
+    tree, of each draw that was tried, with the node of each in `checked_nodes`, which is None for a chain. `note`: the
+    drafter's details.
     """
 
     lane: str
@@ -115,6 +116,7 @@ class Step:
     texts: tuple[str, ...] = ()
     pieces: tuple[str, ...] = ()
     checks: tuple[Check, ...] | None = None
+    checked_nodes: tuple[int, ...] | None = None
     note: Note | None = None
     drafted: int | None = None
 

@@ -17,10 +17,14 @@ from specrace.drafters.profile import MODEL, NGRAM
 from specrace.drafters.prompt_lookup import PromptLookupDrafter, copy_length
 from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter
 from specrace.drafters.rest import RestDrafter
+from specrace.drafters.specinfer.drafter import SpecInferDrafter, specinfer_size
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.drafters.twins import llama_cpp, llama_cpp_list, sglang, tensorrt_llm, vllm
 from specrace.drafters.vanilla import VanillaDrafter
+
+# Why `score` cannot run drafters with a draft model.
+MODEL_NEEDS = "its drafts are a second model's own text"
 
 # fmt: off
 _ALL = (
@@ -50,7 +54,10 @@ _ALL = (
            SuffixDrafter, 16, {"num_draft": 32}),
     Method("draft-model", "Draft model", "drafts with a smaller model of the same vocabulary", DraftModelDrafter, 8,
            profile=MODEL, needs_draft_model=True, samples=True,
-           needs_target_outputs="its drafts are a second model's own text"),
+           needs_target_outputs=MODEL_NEEDS),
+    Method("specinfer", "SpecInfer", "drafts a tree of several continuations with one or more smaller models",
+           SpecInferDrafter, specinfer_size, {"depth": 8}, profile=None, needs_draft_model=True, samples=True,
+           needs_target_outputs=MODEL_NEEDS, on_chains=OnChains(options={"width": 1, "models": 1})),
     Method("fusion", "Fusion", "merges drafts of every free source into one tree, cut where drafting stops paying",
            FusionDrafter, 32, {"corpus": True, "recycling": True}, profile=None,
            num_top=fusion_num_top, corpus_part=fusion_corpus_part,

@@ -11,10 +11,11 @@ import numpy as np
 from specrace.core.clock import thread_ms
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.events import Step, Timing
-from specrace.core.rejection import Check, Coins, verify_sampled
+from specrace.core.multi_branch import Verified, verify_draws
+from specrace.core.rejection import Coins, verify_sampled
 from specrace.core.tree import TokenTree
-from specrace.core.verify import Scores, Verdict, verify
-from specrace.drafters.base import Drafter, DrafterWithNotes, SamplingDrafter, draft
+from specrace.core.verify import Scores, verify
+from specrace.drafters.base import Drafter, DrafterWithNotes, SamplingDrafter, TreeSamplingDrafter, draft
 from specrace.engine.pace import PaceKeeper
 
 
@@ -38,9 +39,9 @@ class Lane:
     The clock does not count time spent waiting for a processor. With a `pace`, times are corrected to the pace before
     the first step. `build_ms` is on the clock; `shared_ms`, the time of indexes of earlier answers, which a server
     builds once for all requests, is not. With `coins`, drafts are verified by rejection sampling, and the drafter must
-    be a `SamplingDrafter`. With a `curve`, a tree is padded up to the lane's `num_draft` if more rows are cheaper: on a
-    CPU, a float32 forward over 2 or 3 rows is slower than one over 4. With `chains_only`, trees are cut to their best
-    branch. `end` is "" while the lane runs, then "eos" or "length".
+    be a `SamplingDrafter` or a `TreeSamplingDrafter`. With a `curve`, a tree is padded up to the lane's `num_draft` if
+    more rows are cheaper: on a CPU, a float32 forward over 2 or 3 rows is slower than one over 4. With `chains_only`,
+    trees are cut to their best branch. `end` is "" while the lane runs, then "eos" or "length".
     """
 
     name: str
@@ -83,7 +84,8 @@ class Lane:
         noted = thread_ms()
         scores = self._score(tree)
         scored = thread_ms()
-        verdict, checks = self._verify(tree, scores)
+        verified = self._verify(tree, scores)
+        verdict = verified.verdict
         emitted = self._emit(verdict.output(tree))
         self.session.keep(verdict.path)
         kept = thread_ms()
@@ -107,7 +109,8 @@ class Lane:
             emitted,
             timing,
             self.end,
-            checks=checks,
+            checks=verified.checks,
+            checked_nodes=verified.nodes,
             note=note,
         )
         self.num_steps += 1
@@ -122,14 +125,20 @@ class Lane:
         scores = self.session.score(padded)
         return Scores(scores.targets[:size], None if scores.top is None else scores.top[:size])
 
-    def _verify(self, tree: TokenTree, scores: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
-        """The verdict; under rejection sampling also the check of each draft token on the path."""
+    def _verify(self, tree: TokenTree, scores: Scores | np.ndarray) -> Verified:
+        """The verdict; under rejection sampling also the check of each draft token that was tested."""
         if isinstance(scores, Scores):
-            return verify(tree, scores), None
+            return Verified(verify(tree, scores))
         assert self.coins is not None
+        base = len(self.context)
+        if isinstance(self.drafter, TreeSamplingDrafter):
+            draws = self.drafter.draws()
+            depths = range(max(tree.depths) + 1)
+            return verify_draws(
+                tree, scores, draws, [self.coins.for_draws(base + depth, len(draws.nodes)) for depth in depths]
+            )
         q = cast(SamplingDrafter, self.drafter).distributions()[: tree.num_draft]
-        coins = [self.coins.at(len(self.context) + depth) for depth in tree.depths]
-        return verify_sampled(tree, scores, q, coins)
+        return Verified(*verify_sampled(tree, scores, q, [self.coins.at(base + depth) for depth in tree.depths]))
 
     @property
     def remaining(self) -> int:

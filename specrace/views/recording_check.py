@@ -284,17 +284,29 @@ def check_step(step: Step, index: int, last_ms: float, *, has_tokens: bool = Tru
     output = tuple(step.verdict.output(tree))[: len(step.emitted)]
     is_output = step.emitted == output and bool(step.emitted) == has_tokens
     require(is_output, f"{where} emits tokens other than those of its verdict")
-    num_checks = min(len(path), tree.num_draft)
-    require(
-        step.checks is None or len(step.checks) == num_checks,
-        f"{where} does not have one check per verified draft token",
-    )
+    require(_checks_fit(step), f"{where} does not have one check per verified draft token")
     require(not has_tokens or len(step.texts) in (0, len(step.emitted)), f"{where} does not have one text per token")
     require(len(step.pieces) in (0, len(tree)), f"{where} does not have one text per node")
     if step.note is not None:
         is_bounded = len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
         require(is_bounded, f"{where} has a note that is too long")
         require(len(step.note.counts) in (0, len(tree)), f"{where} has a note that does not fit its tree")
+
+
+def _checks_fit(step: Step) -> bool:
+    """Whether a step's checks, if it has any, are those of the draft tokens that were tested.
+
+    In a chain, these are the accepted ones and the first rejected one. In a tree, each is a child of an accepted node,
+    and every accepted one was tested.
+    """
+    tree, path, nodes = step.tree, set(step.verdict.path), step.checked_nodes
+    if step.checks is None:
+        return nodes is None
+    if nodes is None:
+        return len(step.checks) == min(len(path), tree.num_draft)
+    if len(step.checks) != len(nodes) or len(nodes) > MAX_NODES or not {0, *nodes} >= path:
+        return False
+    return all(0 < node < len(tree) and tree.parents[node] in path for node in nodes)
 
 
 def check_pace(pace: Pace | None) -> None:

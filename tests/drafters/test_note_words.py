@@ -168,8 +168,10 @@ def _bounds(bounds: object) -> tuple[int, ...]:
 
 
 def test_capabilities_and_budgets_of_methods() -> None:
-    assert {name for name, method in METHODS.items() if method.samples} == {"bigram", "trigram", "draft-model"}
-    assert {name for name, method in METHODS.items() if method.needs_draft_model} == {"draft-model"}
+    assert {name for name, method in METHODS.items() if method.samples} == {
+        "bigram", "trigram", "draft-model", "specinfer",
+    }  # fmt: skip
+    assert {name for name, method in METHODS.items() if method.needs_draft_model} == {"draft-model", "specinfer"}
     num_top = {name: method.num_top_with(method.defaults("cuda")) for name, method in METHODS.items()}
     assert {name: count for name, count in num_top.items() if count} == {"recycling": 8, "fusion": 8, "hybrid": 8}
     assert METHODS["fusion"].num_top_with(METHODS["fusion"].defaults("cpu")) == 0

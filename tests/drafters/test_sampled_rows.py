@@ -168,4 +168,9 @@ def test_different_seeds_draw_different_drafts() -> None:
 
 
 def test_methods_say_whether_they_can_sample() -> None:
-    assert [name for name, method in METHODS.items() if method.samples] == ["bigram", "trigram", "draft-model"]
+    assert [name for name, method in METHODS.items() if method.samples] == [
+        "bigram",
+        "trigram",
+        "draft-model",
+        "specinfer",
+    ]

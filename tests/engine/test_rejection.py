@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +17,19 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, DrafterInputs
 from specrace.engine.generate import generate
 from specrace.engine.lane import Lane
+from specrace.engine.lane_name import parse_lane
 from specrace.engine.race import race
-from specrace.engine.recording import from_json, to_json
+from specrace.engine.recording import from_json, save, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.views.frames import RaceView
 from specrace.views.headlines import final_badge
+from specrace.views.recording_check import read_recording
 from tests.parts import CopyingModel, TableTarget, softmax
 
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
 LANES = ("vanilla", "bigram", "trigram", "trie")
+# Several draws of two models at the first place, many of them of the same token.
+BRANCHES = {"specinfer": {"width": 2, "branch_depth": 1, "models": 2}}
 REJECTION: dict[str, Any] = {"temperature": 0.8, "verifier": "rejection", "max_new_tokens": 24}
 
 
@@ -74,6 +80,28 @@ def test_steps_record_a_check_for_each_verified_draft_token(events: list[Event])
             assert from_json(to_json(step)) == step
         outcomes = {check.accepted for step in steps for check in step.checks or ()}
         assert outcomes == {True, False}
+
+
+def test_a_tree_records_each_draw_that_was_tried_with_its_node(tmp_path: Path) -> None:
+    """A place's draws are tried until one is accepted; its recording passes the check of recordings."""
+    lane = str(parse_lane("specinfer:branch_depth=1:models=2:width=3"))
+    target = TableTarget(4, order=1, scale=1.0, vocab=6)
+    target.drafting = CopyingModel(vocab=6)
+    events = list(race(target, PROMPT, RaceSpec((lane,), **REJECTION | {"max_new_tokens": 60})))
+    steps, outcomes = steps_of(events, lane), Counter[str]()
+    for step in steps:
+        assert step.checks is not None and step.checked_nodes is not None
+        accepted = [node for node, check in zip(step.checked_nodes, step.checks, strict=True) if check.accepted]
+        assert accepted == list(step.verdict.path[1:])
+        for node, check in zip(step.checked_nodes, step.checks, strict=True):
+            parent = step.tree.parents[node]
+            assert parent in step.verdict.path and 0 <= check.p <= 1
+            outcomes["repeated"] += step.checked_nodes.count(node) > 1
+            outcomes["later" if check.accepted and node != min(step.tree.children[parent].values()) else "first"] += 1
+        assert from_json(to_json(step)) == step
+    assert outcomes["repeated"] and outcomes["later"] and any(step.verdict.accepted > 1 for step in steps)
+    save(events, tmp_path / "race.jsonl")
+    read_recording(tmp_path / "race.jsonl")
 
 
 def test_p_is_the_targets_probability_of_the_draft_token(target: TableTarget, events: list[Event]) -> None:
@@ -157,10 +185,10 @@ def test_badges_and_headline_tell_sampled_lanes_from_identical_ones(events: list
 def first_two_tokens(target: TableTarget, name: str, seed: int, params: SamplingParams) -> tuple[int, int]:
     """The first two tokens of a lane that is verified by rejection sampling with this seed."""
     draft_model = CopyingModel(vocab=target.vocab_size).after(PROMPT)
-    inputs = DrafterInputs(PROMPT, target.vocab_size, seed, params=params, draft_model=draft_model)
-    drafter = METHODS[name].build(inputs, sampled=True)
+    inputs = DrafterInputs(PROMPT, target.vocab_size, seed, params=params, draft_models=(draft_model,) * 2)
+    drafter = METHODS[name].build(inputs, sampled=True, **BRANCHES.get(name, {}))
     session = target.session(target.prefill(PROMPT), 8, params)
-    lane = Lane(name, drafter, session, PROMPT, max_new_tokens=2, num_draft=2, coins=Coins(seed, name))
+    lane = Lane(name, drafter, session, PROMPT, max_new_tokens=2, num_draft=6, coins=Coins(seed, name))
     while not lane.end:
         lane.step()
     return lane.tokens[0], lane.tokens[1]

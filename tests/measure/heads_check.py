@@ -1,10 +1,12 @@
 """Does a trained head change a text, and how much of what it drafts is accepted? Usage:
 python -m tests.measure.heads_check --head FOLDER [--model smollm2-135m] [--limit 30] [--temperature 0.8]
+python -m tests.measure.heads_check --lanes specinfer [--limit 200] [--temperature 0.8]
 
 Decodes questions about the bundled documents (or --questions open, documents), once without and once with each head,
-greedily or sampled, and compares the tokens. Without --head, a model that has no shipped head gets random ones. Prints,
-for each lane, how many texts are identical to vanilla's, the tokens per step, and the share of draft tokens
-accepted at each depth. Exits with 1 if a float32 text differs. It takes minutes, so it is not one of the tests.
+greedily or sampled, and compares the tokens. Without --head, a model that has no shipped head gets random ones. Lanes
+with a smaller model are checked in the same way if --lanes names them. Prints, for each lane, how many texts are
+identical to vanilla's, the tokens per step, and the share of draft tokens accepted at each depth. Exits with 1 if a
+float32 text differs. It takes minutes, so it is not one of the tests.
 """
 
 from __future__ import annotations
@@ -70,16 +72,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--limit", type=int, default=200)
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--lanes", default=",".join(head_lanes()))
     options = parser.parse_args(arguments)
     workbench = Workbench.open(choose_model(options.model, dtype=options.dtype, heads=tuple(options.head)))
-    if not workbench.target.heads:
+    lanes = options.lanes.split(",")
+    if not workbench.target.heads and set(lanes) & set(head_lanes()):
         with TemporaryDirectory() as folder:
             made = [
                 f"{lane}={WRITERS[find_method(lane).needs_head](Path(folder) / lane, workbench.target)}"
                 for lane in head_lanes()
             ]
             attach_heads(workbench.target, made, head_lanes())
-    tallies = {lane: Tally() for lane in workbench.target.heads}
+    tallies = {lane: Tally() for lane in lanes if lane in workbench.target.heads or not find_method(lane).needs_head}
     file, passages = SETS.get(options.questions, (None, None))
     lines = draw_questions(workbench.documents, options.limit) if file is None else read_prompts(file, options.limit)
     spec = RaceSpec(("vanilla",), max_new_tokens=options.max_new_tokens)

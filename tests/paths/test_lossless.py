@@ -132,7 +132,7 @@ def test_in_half_precision_differences_are_reported(name: str, dtype: torch.dtyp
     """How often rows scored together differ from rows scored alone depends on the machine."""
     model = tiny_model(name, initializer_range=0.05, hidden_size=128, vocab_size=300)
     target = Target(model.to(dtype), name=name)
-    target.drafting = CopyingModel()  # type: ignore[assignment]
+    target.drafting = CopyingModel(vocab=300)  # type: ignore[assignment]
     give_heads(target)
     assert target.dtype == dtype
     for prompt in prompts_of(name, 2):

@@ -6,7 +6,7 @@ import json
 import marshal
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,15 @@ def change_last_token(rows: Rows) -> None:
 
 CHECK = {"p": 0.5, "q": 0.5, "coin": 0.1}
 ROW = {"group": "", "label": "", "tokens": [1]}
+
+
+def check_tree(rows: Rows, others: Sequence[int] = (), *, accepted: bool = True, num_checks: int | None = None) -> None:
+    """Let a step have tested the nodes that it accepted, unless told not to, and others; by default with checks."""
+    step = next(row for row in rows if row["type"] == "step" and len(row["verdict"]["path"]) > 1)
+    nodes = [*(step["verdict"]["path"][1:] if accepted else ()), *others]
+    step |= {"checked_nodes": nodes, "checks": [CHECK] * (len(nodes) if num_checks is None else num_checks)}
+
+
 # Description -> a change after which the recording must be refused.
 FAULTS: dict[str, Callable[[Rows], None]] = {
     "a speedup that the steps do not give": change("-1.lanes.3.speedup", 9.9),
@@ -176,6 +185,11 @@ FAULTS: dict[str, Callable[[Rows], None]] = {
     "a path without its root": change("1.verdict.path", [1]),
     "scores of another tree": change("1.verdict.scores.targets", [1, 2, 3, 4]),
     "a check without a draft token": lambda rows: step_of(rows, "vanilla").__setitem__("checks", [CHECK]),
+    "tested nodes without checks": lambda rows: step_of(rows, "trie").__setitem__("checked_nodes", []),
+    "more checks than tested nodes": lambda rows: check_tree(rows, num_checks=60),
+    "a tested node that is not in the tree": lambda rows: check_tree(rows, [99]),
+    "the root as a tested node": lambda rows: check_tree(rows, [0]),
+    "an accepted node that was not tested": lambda rows: check_tree(rows, accepted=False),
     "a note of another tree": lambda rows: step_of(rows, "trie")["note"].__setitem__("counts", [1] * 99),
     "a note of many facts": lambda rows: step_of(rows, "trie")["note"].update(facts=dict.fromkeys("abcdefghi", 1)),
     "a note of many rows": lambda rows: step_of(rows, "trie")["note"].__setitem__("rows", [ROW] * 25),

@@ -1,4 +1,4 @@
-import { drawTrajectory, countFollowed, judgeCheck } from "../../../specrace/ui/static/inspector/notes.js";
+import { drawChecks, drawTrajectory, countFollowed, judgeCheck } from "../../../specrace/ui/static/inspector/notes.js";
 import { EVENT } from "./fixtures.js";
 
 const ROW = { counts: [], after: [7], tokens: [1, 2, 5] };
@@ -15,6 +15,17 @@ export const cases = {
     judgeCheck({ p: 0.2, q: 0, coin: 0.9 }),
     { stays: true, limit: 1 },
   ],
+  "each draw of a tree is shown with its token": () => {
+    const checks = [3, 1, 1].map((coin) => ({ p: 0.2, q: 0.4, coin }));
+    const tables = [{}, { checked_nodes: [3, 3, 1] }].map((nodes) => drawChecks({ ...EVENT, ...nodes, checks }));
+    return [
+      tables.map((drawn) => [...drawn.querySelectorAll("tbody .chip")].map((chip) => chip.textContent.trim())),
+      [
+        [1, 2, 3],
+        [3, 3, 1],
+      ].map((nodes) => nodes.map((node) => EVENT.pieces[node].trim())),
+    ];
+  },
   "the number of accepted tokens of an n-gram": () => [
     [ROW, { ...ROW, tokens: [2] }, { ...ROW, after: [8] }, { ...ROW, counts: [1, 1, 1] }].map((row) =>
       countFollowed(EVENT, row),

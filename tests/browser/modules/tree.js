@@ -3,6 +3,13 @@ import { EVENT, SHORT_EVENT } from "./fixtures.js";
 
 export const cases = {
   "the state of every node": () => [nodeKinds(EVENT), ["root", "accepted", "accepted", "rejected", "unverified"]],
+  "beside an accepted token, only tested ones were rejected": () => [
+    [
+      [1, 2],
+      [3, 1, 2],
+    ].map((nodes) => nodeKinds({ ...EVENT, checked_nodes: nodes })[3]),
+    ["unverified", "rejected"],
+  ],
   "an accepted node after the end of the text is cut": () => [nodeKinds(SHORT_EVENT)[2], "cut"],
   "the accepted path is chosen first, and parents with their children": () => [
     [5, 4, 3, 2].map((maxNodes) => chooseNodes(EVENT, maxNodes)),

@@ -36,7 +36,7 @@ def spread_target(name: str) -> Target:
     """A small target of which only the first layer is on the first device."""
     with TwoDevices():
         target = Target(spread_model(tiny_model(name, num_hidden_layers=3)), name=name)
-    target.drafting = CopyingModel()  # type: ignore[assignment]
+    target.drafting = CopyingModel(vocab=target.vocab_size)  # type: ignore[assignment]
     return target
 
 

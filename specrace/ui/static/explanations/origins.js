@@ -22,6 +22,7 @@ const OWN_SOURCES = {
   lookahead: "its n-gram pool",
   recycling: "its table of likely next tokens",
   "draft-model": "a smaller model",
+  specinfer: "smaller models",
   rest: "an index of the documents",
 };
 

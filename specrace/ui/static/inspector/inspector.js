@@ -308,7 +308,9 @@ export class Inspector {
         this.drawPart(
           "Rejection sampling",
           drawChecks(event),
-          "A draft token stays with probability min(1, p/q): the coin decides.",
+          `A draft token stays with probability min(1, p/q): the coin decides.${
+            event.checked_nodes ? " After a rejection, p becomes max(p - q, 0), normalised." : ""
+          }`,
         ),
       );
     const facts = Object.entries(event.note?.facts ?? {});

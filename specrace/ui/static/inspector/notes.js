@@ -27,14 +27,16 @@ export function judgeCheck({ p, q, coin }) {
   return { stays: coin * q < p, limit: Math.min(1, q ? p / q : 1) };
 }
 
-// A table of how rejection sampling verified each draft token up to the first rejected one.
+// A table of how rejection sampling verified each draft token up to the first rejected one; of a tree, each draw that
+// was tried.
 /** @param {Step} event */
 export function drawChecks(event) {
   const rows = event.checks.map((check, index) => {
     const { stays, limit } = judgeCheck(check);
     const verdict = stays ? `coin below ${limit.toFixed(3)}: accepted` : `coin not below ${limit.toFixed(3)}: rejected`;
     const figures = [check.p, check.q, limit, check.coin].map((figure) => figure.toFixed(3));
-    return [chip(event.pieces[index + 1] ?? "", stays ? "accepted" : "rejected"), ...figures, verdict];
+    const node = event.checked_nodes?.[index] ?? index + 1;
+    return [chip(event.pieces[node] ?? "", stays ? "accepted" : "rejected"), ...figures, verdict];
   });
   return table(["draft token", "p, model", "q, drafter", "min(1, p/q)", "coin", ""], rows, "coins");
 }

@@ -13,7 +13,7 @@ export const NODE_WORDS = {
   root: "the pending token: printed already, not yet read by the model",
   accepted: "drafted and accepted",
   rejected: "drafted, but the model predicted another token here",
-  unverified: "drafted after a rejected token, so never reached",
+  unverified: "drafted, but never reached: after a rejected token, or beside an accepted one",
   cut: "drafted and accepted, but the output had ended",
   bonus: "the model's own token, one a step",
 };
@@ -22,12 +22,13 @@ export const NODE_WORDS = {
 /** @param {Step} event */
 export function nodeKinds(event) {
   const { parents } = event.tree;
+  const tested = event.checked_nodes;
   const path = new Set(event.verdict.path);
   const last = Math.min(event.verdict.path.length - 1, event.emitted.length);
   return parents.map((parent, node) => {
     if (!node) return "root";
     if (path.has(node)) return event.verdict.path.indexOf(node) <= last ? "accepted" : "cut";
-    return path.has(parent) ? "rejected" : "unverified";
+    return path.has(parent) && (!tested || tested.includes(node)) ? "rejected" : "unverified";
   });
 }
 

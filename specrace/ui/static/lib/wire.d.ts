@@ -743,8 +743,9 @@ export interface Status {
  * that has the tokenizer.
  * `drafted`: the number of draft tokens of a server's step, whose tree lacks the rejected ones; None if the server did
  * not report it, and in our own lanes, whose trees have all of them.
- * `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`:
- * the drafter's details.
+ * `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one; of a
+ * tree, of each draw that was tried, with the node of each in `checked_nodes`, which is None for a chain. `note`: the
+ * drafter's details.
  */
 export interface Step {
   type: "step";
@@ -759,6 +760,7 @@ export interface Step {
   texts: string[];
   pieces: string[];
   checks?: Check[] | null;
+  checked_nodes?: number[] | null;
   note?: Note | null;
   drafted?: number | null;
 }

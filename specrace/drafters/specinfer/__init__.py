@@ -1,0 +1,1 @@
+"""SpecInfer: smaller models draft a tree together."""
