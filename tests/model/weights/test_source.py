@@ -77,3 +77,12 @@ def test_a_missing_model_is_looked_up_again(tmp_path: Path) -> None:
         (folder / name).write_text("{}")
     assert choice.refresh().source == named_source("smollm2-135m") == find_source(choice.source).refresh()
     assert choice.refresh().source.location == folder and choice.refresh().draft == choice.draft
+
+
+def test_several_draft_models_keep_their_order_and_leave_with_the_model() -> None:
+    choice = choose_model("tiny", draft_model=["tiny-draft", Path("other")])
+    assert [source.name for source in choice.drafts] == ["tiny-draft", "other"] and choice.draft == choice.drafts[0]
+    assert [source.name for source in choice.refresh().drafts] == ["tiny-draft", "other"]
+    assert choice.with_model(find_source("tiny")).drafts == choice.drafts
+    assert choice.with_model(find_source("smollm2-135m")).drafts == ()
+    assert [choose_model("tiny", draft_model=name).drafts for name in (None, [])] == [(), ()]
