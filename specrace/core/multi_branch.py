@@ -62,8 +62,9 @@ def choose(
         if not is_open.any():
             break
         tried[:, number] = np.where(is_open, p[places, tokens], 0.0)
+        # Where a draw was accepted before, `tried` is 0, which is never accepted.
         stays = accepts(tried[:, number], q[places, number, tokens], coins[:, number])
-        chosen = np.where(is_open & stays, number, chosen)
+        chosen = np.where(stays, number, chosen)
         p = residual(p, q[:, number])
     tokens = np.column_stack([drafts, draw(p, numbers)])[places, chosen]
     return chosen, tokens, tried

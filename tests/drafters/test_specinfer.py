@@ -121,15 +121,19 @@ def test_a_budget_is_shared_by_the_models_and_trees_are_merged() -> None:
     tree = drafter.propose(PROMPT, 6)
     assert (tree.tokens, tree.parents) == ((5, 1, 1, 2, 4), (-1, 0, 1, 1, 1))
     assert [len(model.calls) for model in models] == [2, 2]
-    # Three of five for the first, and two for the second, which are nodes already.
+    # Three of five for the first, and two for the second, which are nodes already; then two of four for each.
     tree = drafter.propose(PROMPT, 5)
     assert (tree.tokens, tree.parents) == ((5, 1, 1, 2), (-1, 0, 1, 1))
+    assert drafter.propose(PROMPT, 4).tokens == (5, 1, 1)
 
 
 def test_a_draft_ends_where_a_models_context_is_full() -> None:
     """A model reads the root and all nodes but the deepest, so with room for two tokens it drafts two levels."""
     for room in range(5):
         assert max(drafter_of(Ranked("first", 1, room=room)).propose(PROMPT, 9).depths) == min(room, 3)
+        # A token that is not read yet takes room, too.
+        tree = drafter_of(Ranked("first", 1, room=room)).propose((*PROMPT, 6), 9)
+        assert max(tree.depths) == max(0, min(room - 1, 3))
 
 
 @pytest.mark.parametrize("sampled", [False, True])

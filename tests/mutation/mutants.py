@@ -50,8 +50,15 @@ _QUICK_RACES = ("-k", "not two_tokens")
 GROUPS = {
     "tree": Group(("core/tree.py", "core/verify.py"), ("tests/core/test_tree.py", "tests/core/test_verify.py")),
     "rejection": Group(
-        ("core/rejection.py",),
-        ("tests/core/test_rejection.py", "tests/core/test_rejection_law.py", "-k", "not catches_a_wrong_rule"),
+        ("core/rejection.py", "core/multi_branch.py"),
+        (
+            "tests/core/test_rejection.py",
+            "tests/core/test_rejection_law.py",
+            "tests/core/test_multi_branch.py",
+            "tests/core/test_multi_branch_law.py",
+            "-k",
+            "not catches_a_wrong_rule and not fails_the_same",
+        ),
     ),
     "metrics": Group(("core/metrics.py",), ("tests/core/test_metrics.py",)),
     "kv": Group(("model/forward/kv.py",), ("tests/model/forward/test_kv.py",)),
@@ -61,7 +68,11 @@ GROUPS = {
     ),
     # Notes are only displayed, so `fusion/note.py` is left out.
     "drafters": Group(
-        (*_folder("drafters"), *_folder("drafters/fusion", "drafters/fusion/note.py")),
+        (
+            *_folder("drafters"),
+            *_folder("drafters/fusion", "drafters/fusion/note.py"),
+            *_folder("drafters/specinfer"),
+        ),
         ("tests/drafters",),
     ),
     "lane": Group(
