@@ -1,4 +1,4 @@
-"""`python -m specrace answers`: shows a model's answers, and how many loop, end by themselves and are grounded."""
+"""`python -m specrace answers`: shows a model's answers: how many loop, end by themselves, keep to the passages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from specrace.views.thoughts import describe_thoughts
 if TYPE_CHECKING:
     from specrace.answers import Answer
 
-# The file of each question set, and how many passages go into a prompt; None lets the model's style decide.
+# The file of each question set, and how many passages go into a prompt; None: as many as the model's prompt style says.
 SETS: dict[str, tuple[Path, int | None]] = {"documents": (QUESTIONS, None), "open": (OPEN_QUESTIONS, 0)}
 
 
@@ -51,7 +51,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--server",
         metavar="NAME=URL",
-        help=f"a running vLLM, SGLang or llama.cpp server with this model answers; its key in {KEY_VARIABLE}",
+        help="let a running vLLM, SGLang or llama.cpp server answer, which must serve this model; its key is in "
+        f"{KEY_VARIABLE}",
     )
     add_transcripts_argument(parser)
     add_json_argument(parser)
@@ -67,26 +68,27 @@ def run(options: argparse.Namespace) -> int:
     file, passages = SETS.get(source, (Path(source), None))
     passages = SETTINGS["passages"].check(passages if options.passages is None else options.passages)
     noise = SETTINGS["noise"].check(options.noise)
+    # The lane is chosen for its speed: every lane gives the same answers.
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
     address = None if options.server is None else parse_server(options.server)
     count = auto_count(source)
     # With "auto", questions are drawn below, once the workbench has read the documents.
-    lines = [] if count else read_questions(file)
+    questions = [] if count else read_questions(file)
     if options.save_transcripts is not None:
         check_destination(options.save_transcripts)
     workbench = open_workbench(options)
-    lines = lines or draw_questions(workbench.documents, count or 0)
+    questions = questions or draw_questions(workbench.documents, count or 0)
     out = console()
     answers: list[Answer] = []
     out.quiet = options.json
     # All prompts are built first, so that a bad question ends the command before the model has worked for long.
-    prepared = [prepare(workbench, line, spec, passages, noise, on_cuts=report_cuts) for line in lines]
+    prepared = [prepare(workbench, question, spec, passages, noise, on_cuts=report_cuts) for question in questions]
     with ExitStack() as stack:
         answer: AnswerQuestion = partial(answer_question, workbench, spec=spec)
         if address is not None:
             answer = stack.enter_context(answering(address, workbench, spec))
-        for question in prepared:
-            answers.append(answer(question))
+        for prompt in prepared:
+            answers.append(answer(prompt))
             _show(out, answers[-1])
     if options.save_transcripts is not None:
         rows = ((answer.id, answer.prompt, answer.output, answer.measured) for answer in answers)
@@ -108,7 +110,7 @@ def _show(out: Any, answer: Answer) -> None:
     elif answer.repeats:
         facts.append("repeats a sentence")
     if answer.grounded is not None:
-        facts.append(f"grounded {answer.grounded:.0%}")
+        facts.append(f"groundedness {answer.grounded:.0%}")
     out.print(f"{answer.id}. {clean(answer.question)}", style="bold")
     if answer.thoughts:
         out.print(describe_thoughts(answer.thoughts), style="dim")
@@ -122,6 +124,6 @@ def _summary_sentence(name: str, summary: dict[str, Any]) -> str:
         for key, words in (("loops", "loop"), ("repeats", "repeat a sentence"), ("stops", "stop by themselves"))
     ]
     if summary["grounded"] is not None:
-        facts.append(f"{summary['grounded']:.0%} are grounded")
+        facts.append(f"{summary['grounded']:.0%} keep to the passages")
     sizes = f"on average {summary['mean_tokens']:.0f} tokens after a prompt of {summary['mean_prompt_tokens']:.0f}"
     return f"{clean(name)}, {summary['count']} answers: {', '.join(facts)}; {sizes}."

@@ -76,7 +76,10 @@ def add_parser(commands: Any) -> None:
         help="write a report in one file: figures, remarks, settings to paste, sources",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write the settings for each engine and the acceptance profile there"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write there the settings for each engine, and how often drafts of each lane were accepted at each depth",
     )
     parser.add_argument(
         "--seed", default=SETTINGS["seed"].default, help="seed of the bootstrap intervals and of --quick's sample"
@@ -95,10 +98,10 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--answers needs --tokenizer, and logs instead of a sweep, which keeps no texts.")
     transcripts: list[Transcript] = []
     remarks: list[str] = []
-    sample = None
+    sample_recommender = None
     if options.quick:
         sweep, sample_sweep, transcripts = quick_sweep(options, folder, seed, batch, remarks)
-        sample = Recommender(sample_sweep, _curve(options, sweep), (), seed, batch)
+        sample_recommender = Recommender(sample_sweep, _curve(options, sweep), (), seed, batch)
     elif folder is None:
         sweep, transcripts = full_sweep(options, remarks)
     else:
@@ -106,7 +109,9 @@ def run(options: argparse.Namespace) -> int:
     curve = _curve(options, sweep)
     lanes = () if options.engine is None else engine_lanes(options.engine)
     recommender = Recommender(sweep, curve, lanes, seed, batch)
-    result = report(recommender, list(sentences(recommender, describe_curve(curve), sample)), options.engine)
+    result = report(
+        recommender, list(sentences(recommender, describe_curve(curve), sample_recommender)), options.engine
+    )
     result["remarks"] = remarks
     if measured := measured_sentence(transcripts):
         result["text"].append(measured)
@@ -114,9 +119,9 @@ def run(options: argparse.Namespace) -> int:
         write(options, recommender, result, transcripts)
     if to_text is not None:
         written = f"Written by specrace {specrace.__version__} on {datetime.now(UTC).date().isoformat()}."
-        text = to_text(recommendation_report(recommender, result, log_names(options), written))
+        report_text = to_text(recommendation_report(recommender, result, log_names(options), written))
         with as_input_error(options.report, "--report"):
-            options.report.write_text(text, encoding="utf-8")
+            options.report.write_text(report_text, encoding="utf-8")
     if options.json:
         print_json(result)
     else:
@@ -141,7 +146,7 @@ def log_names(options: argparse.Namespace) -> str:
 
 def holds_sweep(path: Path) -> bool:
     """Whether this is a folder that `sweep --out` wrote, and not one of logs."""
-    return path.is_dir() and SweepFolder(path).exists(resume=True)
+    return path.is_dir() and SweepFolder(path).holds_sweep()
 
 
 def _batch(text: str) -> int:
@@ -158,17 +163,17 @@ def _curve(options: argparse.Namespace, sweep: Sweep) -> CostCurve:
     return find_curve(options.cost_curve or ASSUMED)
 
 
-def _candidate_lanes(options: argparse.Namespace) -> list[ScoredLane]:
+def _lanes_to_try(options: argparse.Namespace) -> list[ScoredLane]:
     """The lanes to try: those of --lanes, else those of the --engine, else our own lanes."""
     return swept_lanes(options, engine_lanes(options.engine) if options.engine else own_lanes())
 
 
 def full_sweep(options: argparse.Namespace, remarks: list[str]) -> tuple[Sweep, list[Transcript]]:
-    """Sweep the logs in memory, over --grid or the settings that `recommend` tries; returns the sweep and the logs.
+    """Sweep the logs in memory, over --grid or the settings that `recommend` tries.
 
-    The remarks on the logs are appended to `remarks`. Raises InputError.
+    Returns the sweep and the transcripts. The remarks on the logs are appended to `remarks`. Raises InputError.
     """
-    lanes = _candidate_lanes(options)
+    lanes = _lanes_to_try(options)
     if not options.grid:
         lanes = candidates(lane.name for lane in lanes)
     curve = find_curve(options.cost_curve or ASSUMED)
@@ -179,21 +184,26 @@ def full_sweep(options: argparse.Namespace, remarks: list[str]) -> tuple[Sweep, 
 def quick_sweep(
     options: argparse.Namespace, folder: Path | None, seed: int, batch: int, remarks: list[str]
 ) -> tuple[Sweep, Sweep, list[Transcript]]:
-    """The sweep of the best settings on all requests, that of all settings on a sample, and the logs.
+    """The sweep of the best settings on all requests, that of all settings on a sample, and the transcripts.
 
     The remarks on the logs are appended to `remarks`. Raises InputError.
     """
-    if folder is not None or options.grid or options.keep_outputs:
-        raise InputError("--quick chooses the settings itself, on logs; leave out --grid and --keep-outputs.")
-    lanes = candidates(lane.name for lane in _candidate_lanes(options))
+    if folder is not None:
+        raise InputError(
+            f"--quick needs logs, but {shorten(folder)} holds a sweep; leave out --quick, or give the logs."
+        )
+    if options.grid or options.keep_outputs:
+        raise InputError("--quick chooses the settings itself; leave out --grid and --keep-outputs.")
+    lanes = candidates(lane.name for lane in _lanes_to_try(options))
     transcripts = read_logs(options, remarks)
     sweep = Sweep.of(lanes, transcripts, find_curve(options.cost_curve or ASSUMED))
-    all_lanes = list(range(1, len(lanes)))
+    # Lane 0 is vanilla.
+    competing = list(range(1, len(lanes)))
     # Each engine's export needs the best of that engine's lanes, so these also compete among themselves.
     engine_groups = {
-        name: [index for index in all_lanes if engine.has(lanes[index].name)] for name, engine in ENGINES.items()
+        name: [index for index in competing if engine.has(lanes[index].name)] for name, engine in ENGINES.items()
     }
-    halving = Halving(sweep, transcripts, {ALL: all_lanes, **engine_groups}, batch=batch, seed=seed)
+    halving = Halving(sweep, transcripts, {ALL: competing, **engine_groups}, batch=batch, seed=seed)
     # `run` yields its progress, which is not shown here.
     for _ in halving.run(processes=checked_processes(options)):
         pass
@@ -227,7 +237,9 @@ def write(
         if lane is not None and "sglang.txt" in files:
             flags = corpus_flags(choice(recommender, lane))
             texts = (options.docs and "the documents", options.answers and "the log's answers")
-            files["sglang.txt"] += f"With {' and '.join(filter(None, texts))}, which was not tested: {flags}\n"
+            files["sglang.txt"] += (
+                f"To use {' and '.join(filter(None, texts))}, add this, which was not tested: {flags}\n"
+            )
     with as_input_error(options.out, "--out"):
         options.out.mkdir(exist_ok=True)
         for name, text in files.items():
@@ -246,7 +258,7 @@ def _corpus(options: argparse.Namespace, transcripts: Sequence[Transcript]) -> I
 
 
 def _export_text(export: Mapping[str, Any]) -> str:
-    """An export as text: the forecast, the settings to paste, and notes."""
+    """An export as text: forecast, settings to paste, settings for load tests, notes, effects of request fields."""
     header = (
         f"{export['lane']}, {export['tau']:.2f} tokens a step, forecast {export['speedup']:.2f}x; option names as in "
         f"{export['version']}"

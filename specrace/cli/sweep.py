@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         with as_input_error(options.out, "--out"):
             options.out.mkdir(exist_ok=True)
         # Checked before the model spends time on answers.
-        SweepFolder(options.out).exists(resume=options.resume)
+        SweepFolder(options.out).refuse_unless(resume=options.resume)
     if options.logs:
         transcripts = read_logs(options)
     else:

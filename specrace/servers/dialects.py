@@ -27,14 +27,14 @@ class Dialect(Protocol):
     """How one kind of server is asked, and how its stream is read.
 
     `engine`: the software, with its version if it tells. `model`: the name by which the server knows its model. `path`:
-    where requests go. `no_steps`: why its chunks are not steps; "" if each chunk should be one. `sends_ids`: whether it
-    streams token ids, and takes them as a prompt.
+    where requests go. `why_no_steps`: why its chunks are not steps; "" if each chunk should be one. `sends_ids`:
+    whether it streams token ids, and takes them as a prompt.
     """
 
     engine: str
     model: str
     path: str
-    no_steps: str
+    why_no_steps: str
     sends_ids: ClassVar[bool]
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Vllm:
     engine: str
     model: str
     path: str = "/v1/completions"
-    no_steps: str = ""
+    why_no_steps: str = ""
     sends_ids: ClassVar[bool] = True
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class LlamaCpp:
     engine: str
     model: str
     path: str = "/completion"
-    no_steps: str = "llama.cpp streams token by token, so the stream does not show its steps"
+    why_no_steps: str = "llama.cpp streams token by token, so the stream does not show its steps"
     sends_ids: ClassVar[bool] = True
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class SGLang:
     engine: str
     model: str
     path: str = "/generate"
-    no_steps: str = ""
+    why_no_steps: str = ""
     sends_new: bool | None = None
     sends_ids: ClassVar[bool] = True
 
@@ -173,7 +173,7 @@ class Chat:
     model: str
     asked: str
     path: str = "/v1/chat/completions"
-    no_steps: str = "its stream is text without token ids, and its own chat template words the prompt"
+    why_no_steps: str = "its stream is text without token ids, and its own chat template words the prompt"
     sends_ids: ClassVar[bool] = False
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def _sglang(connection: Connection, model: str) -> Dialect:
     dialect = SGLang(_with_version("SGLang", field_of(info, "version")), model)
     dialect.sends_new = sends_new if isinstance(sends_new, bool) else None
     if type(interval) is int and interval > 1:
-        dialect.no_steps = f"it streams every {interval} steps (--stream-interval), so a chunk is not one step"
+        dialect.why_no_steps = f"it streams every {interval} steps (--stream-interval), so a chunk is not one step"
     return dialect
 
 

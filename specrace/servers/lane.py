@@ -92,7 +92,7 @@ def _lane_of_text(name: str, dialect: Dialect, reply: Reply, *, together: bool) 
         model=dialect.model,
         chunks_are_steps=False,
         first_tokens=int(has_one_each),
-        note=dialect.no_steps,
+        note=dialect.why_no_steps,
         sends_ids=False,
         tokens=reply.num_tokens,
         together=together,
@@ -131,8 +131,8 @@ def measured_counts(dialect: Dialect, reply: Reply) -> dict[str, Any]:
 
 def read_steps(dialect: Dialect, reply: Reply) -> tuple[list[PlacedDraft] | None, str]:
     """(the draft of each chunk, None if the chunks are not steps; what to say about it)."""
-    if dialect.no_steps:
-        return None, dialect.no_steps
+    if dialect.why_no_steps:
+        return None, dialect.why_no_steps
     sizes = [len(chunk.tokens or ()) for chunk in reply.chunks]
     if reply.accepted is None and max(sizes) == 1:
         drafted = None if reply.num_drafted else 0

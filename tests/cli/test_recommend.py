@@ -113,7 +113,10 @@ def test_out_gets_the_logs_answers_as_sglangs_corpus(call_main: Run, tmp_path: P
     assert call_main(*arguments, "--docs", tmp_path / "hall.md").returncode == 0
     corpus = [json.loads(line) for line in (out / "sglang-corpus.jsonl").read_text().splitlines()]
     assert [text.strip() for text in corpus] == ["A hall.", *answers[:2]]
-    assert "With the documents and the log's answers, which was not tested: --spec" in (out / "sglang.txt").read_text()
+    assert (
+        "To use the documents and the log's answers, add this, which was not tested: --spec"
+        in (out / "sglang.txt").read_text()
+    )
 
 
 @pytest.fixture

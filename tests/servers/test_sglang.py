@@ -1,4 +1,4 @@
-"""SGLang's protocol, written after its source, because SGLang does not run here: both forms of its stream are read."""
+"""SGLang's protocol, imitated from its source code, because SGLang cannot run here: its two forms of a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specrace.servers.lane import read_steps, served_lane
 from specrace.servers.reply import Request
 from tests.servers.replies import as_json, serving, stream
 
-# The second step prints what the first one did, so that new tokens look like all tokens so far.
+# The second and third step begin with the tokens of the step before, so that new tokens could be mistaken for all so far.
 STEPS = ((2,), (2, 3), (2, 3, 4), (5,))
 
 
@@ -50,14 +50,15 @@ def test_both_forms_of_the_stream_give_the_same_tokens(sends_new: bool) -> None:
     assert [chunk.tokens for chunk in reply.chunks] == list(STEPS)
     assert (reply.end, reply.num_tokens, reply.num_steps) == ("length", 7, 4)
     served = served_lane("s", dialect, reply, 3).info.served
+    # The chunks happen to be the steps here, but SGLang does not say that they are.
     assert served is not None and not served.chunks_are_steps and served.steps == 4
     assert "does not say how many tokens each step accepted" in read_steps(dialect, reply)[1]
 
 
-def test_chunks_of_several_steps_are_said() -> None:
+def test_a_server_that_joins_steps_is_reported() -> None:
     routes = {
         "/v1/models": as_json({"data": [{"id": "m", "owned_by": "sglang"}]}),
         "/server_info": as_json({"stream_interval": 8}),
     }
     with serving(routes) as address, Connection(address) as connection:
-        assert "every 8 steps (--stream-interval)" in recognise(connection).no_steps
+        assert "every 8 steps (--stream-interval)" in recognise(connection).why_no_steps

@@ -63,7 +63,7 @@ def read_model_choice(options: argparse.Namespace) -> ModelChoice:
 def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
     """Load a model's tokenizer by short name, folder or hub id. Raises InputError.
 
-    If a model with a short name is missing, only its tokenizer is fetched; if that fails, the whole model is.
+    If the model is missing, `load_tokenizer` fetches its tokenizer alone; if that fails, the whole model is fetched.
     """
     source = find_source(name)
     # Converting a GGUF file takes minutes, too long for a tokenizer: `load_tokenizer` refuses it and says what to give.
@@ -80,7 +80,10 @@ def fetch_if_missing(source: ModelSource, *, quiet: bool) -> ModelSource:
 
 
 def fetch_model(source: ModelSource, *, quiet: bool) -> ModelSource:
-    """Fetch a model, with a progress bar on standard error; returns its new source. Raises InputError."""
+    """Fetch a model and compile the decoder, with a progress bar on standard error; returns the model's new source.
+
+    Raises InputError.
+    """
     from specrace.model.forward.compiled.ahead import compile_decoder
     from specrace.model.weights.fetching import fetch
 

@@ -231,12 +231,14 @@ class SweepFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def exists(self, *, resume: bool) -> bool:
-        """Whether the folder holds a sweep. Raises InputError if it does and `resume` is false."""
-        holds_sweep = any((self.folder / name).exists() for name in (DESCRIPTION, CELLS))
-        if holds_sweep and not resume:
+    def holds_sweep(self) -> bool:
+        """Whether the folder holds a sweep, perhaps an unfinished one."""
+        return any((self.folder / name).exists() for name in (DESCRIPTION, CELLS))
+
+    def refuse_unless(self, *, resume: bool) -> None:
+        """Raise InputError if the folder holds a sweep and `resume` is false."""
+        if self.holds_sweep() and not resume:
             raise InputError(f"{shorten(self.folder)} holds a sweep; add --resume, or give another --out.")
-        return holds_sweep
 
     def open(self, sweep: Sweep, *, resume: bool) -> None:
         """Write the description of `sweep`, or, if the folder holds it already, read its finished cells into it.
@@ -244,7 +246,8 @@ class SweepFolder:
         Raises InputError for a folder with another sweep, and for one with this sweep if `resume` is false.
         """
         file = self.folder / DESCRIPTION
-        if not self.exists(resume=resume):
+        self.refuse_unless(resume=resume)
+        if not self.holds_sweep():
             with as_input_error(file, "--out"):
                 write_atomically(file, (json.dumps(sweep.as_json(), ensure_ascii=False) + "\n").encode())
             return

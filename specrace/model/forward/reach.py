@@ -26,7 +26,10 @@ class Reach:
     chunk: int = 0
 
     def hides(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Where a row is too far from a column, bool; `rows` and `columns` are positions that broadcast."""
+        """A boolean mask: True where a row may not see a column, because the column is too far back.
+
+        Only for a limited reach. `rows` and `columns` are positions that broadcast.
+        """
         if self.window:
             return columns <= rows - self.window
         return rows.div(self.chunk, rounding_mode="floor") != columns.div(self.chunk, rounding_mode="floor")
@@ -43,10 +46,11 @@ ALL_LAYERS = ""
 
 
 def layer_reaches(config: Any) -> Mapping[str, Reach]:
-    """The reach of each kind of layer of a text model, under the names by which its forward takes masks.
+    """The reach of each kind of layer of a text model, keyed as the model's forward expects its masks.
 
-    If all kinds see equally far, there is one reach, under ALL_LAYERS, and the forward takes one mask. The rules are
-    those by which transformers makes its own masks (`masking_utils.create_masks_for_generate`, 5.23).
+    If the config names no kind with a limited reach, there is one reach, under ALL_LAYERS, and the forward takes one
+    mask. The rules are those by which transformers makes its own masks
+    (`masking_utils.create_masks_for_generate`, 5.23).
     """
     window, chunk = (int(getattr(config, name, None) or 0) for name in REACH_SETTINGS)
     kinds = set(getattr(config, "layer_types", None) or ())

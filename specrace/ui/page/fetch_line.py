@@ -1,4 +1,4 @@
-"""The line that shows how far the fetching of a model is, and its button, which races with the fetched model."""
+"""The line that shows the progress of a model's download, and its button, which races with the fetched model."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class FetchLine:
         """The line, its button, the model field, and the timer, which stops once the fetch has ended."""
         fetcher = self._fetcher
         # `done` is read before the text, so that the timer stops only after the last text was shown.
-        clock = gr.Timer(active=False) if fetcher.done else gr.skip()
+        timer = gr.Timer(active=False) if fetcher.done else gr.skip()
         kind = "long" if len(fetcher.text) > MAX_SHORT_CHARACTERS else "short"
         if fetcher.ready:
             # CSS hides a line of the class "ready": the row has no room for it beside the button.
             kind = "ready"
         line = f'<p class="fetching {kind}" role="status">{html.escape(fetcher.text)}</p>'
         if not fetcher.ready:
-            return [line, gr.skip(), gr.skip(), clock]
+            return [line, gr.skip(), gr.skip(), timer]
         button = gr.Button(f"Race with {fetcher.title}", visible=True)
-        return [line, button, gr.Dropdown(choices=model_choices(list(self._models.offered))), clock]
+        return [line, button, gr.Dropdown(choices=model_choices(list(self._models.offered))), timer]
 
     def choose(self, question: Any) -> list[Any]:
         """The question, the fetched model's name, an empty line and no button: the button has been pressed."""
