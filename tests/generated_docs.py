@@ -90,7 +90,7 @@ def options(*lanes: str) -> str:
     has_gpu_default = any(
         METHODS[lane].accelerator.keys() & {option.name for option in METHODS[lane].options} for lane in lanes
     )
-    return table(("option", f"bounds (default{', on a GPU' if has_gpu_default else ''})", ""), rows)
+    return table(("option", f"bounds (default{'; on a GPU' if has_gpu_default else ''})", "meaning"), rows)
 
 
 def settings() -> str:
@@ -107,8 +107,9 @@ def lanes(*engines: str) -> str:
         if method.twin_of in engines:
             rows.append((link, method.summary))
         elif not engines and not method.twin_of:
-            size = method.accelerator.get("num_draft", method.num_draft)
-            rows.append((link, method.summary, "its options decide" if callable(size) else str(size)))
+            size = str(method.budget("cuda", method.defaults("cuda")))
+            follows_options = callable(method.num_draft) and "num_draft" not in method.accelerator
+            rows.append((link, method.summary, f"{size}, changes with its options" if follows_options else size))
     return table(("lane, its file", "what it does", "draft size on a GPU")[: 2 if engines else 3], rows)
 
 

@@ -40,6 +40,6 @@ class EagleDrafter(HeadTreeDrafter):
         inputs: DrafterInputs,
         *,
         depth: Annotated[int, Bounds(1, 32, "maximum depth of the tree, in tokens")] = 6,
-        width: Annotated[int, Bounds(1, 32, "guesses after each token, and paths continued at each level")] = 4,
+        width: Annotated[int, Bounds(1, 32, "guesses after each node, and paths continued at each depth")] = 4,
     ) -> None:
         super().__init__(inputs, "eagle", depth, width)

@@ -47,10 +47,10 @@ class HybridDrafter(DepthDrafter):
         inputs: DrafterInputs,
         *,
         depth: Annotated[int, Bounds(1, 32, "maximum depth of the head's tree, in tokens")] = 6,
-        width: Annotated[int, Bounds(1, 32, "guesses after each token, and paths continued at each level")] = 4,
+        width: Annotated[int, Bounds(1, 32, "guesses after each node, and paths continued at each depth")] = 4,
         corpus: Annotated[bool, Flag("also draft from n-grams of all documents")] = False,
-        past: Annotated[bool, Flag("also copy from, and calibrate by, outputs of earlier requests")] = True,
-        recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
+        past: Annotated[bool, Flag("also copy from earlier outputs, and estimate acceptance by them")] = True,
+        recycling: Annotated[bool, Flag("also draft tokens that the model found likely at earlier steps")] = False,
     ) -> None:
         self.head = HeadTreeDrafter(inputs, "hybrid", depth, width)
         self.fusion = FusionDrafter(inputs, corpus=corpus, past=past, recycling=recycling)

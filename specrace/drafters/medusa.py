@@ -37,6 +37,6 @@ class MedusaDrafter(HeadTreeDrafter):
         inputs: DrafterInputs,
         *,
         depth: Annotated[int, Bounds(1, 32, "maximum depth of the tree, in tokens")] = 4,
-        width: Annotated[int, Bounds(1, 32, "guesses at each place, and paths continued at each level")] = 4,
+        width: Annotated[int, Bounds(1, 32, "guesses after each node, and paths continued at each depth")] = 4,
     ) -> None:
         super().__init__(inputs, "medusa", depth, width)

@@ -102,7 +102,7 @@ class RecyclingDrafter:
         inputs: DrafterInputs,
         *,
         warm: Annotated[bool, Flag("start from the bigrams of the prompt and of past outputs")] = False,
-        copy: Annotated[bool, Flag("RACER's rule: first copy what followed the last tokens earlier")] = True,
+        copy: Annotated[bool, Flag("RACER's copies: before all else, copy what followed an earlier match")] = True,
     ) -> None:
         self.successors: dict[int, Ranks] = {}
         self.text = SuffixAutomaton(MAX_NGRAM, inputs.prompt) if copy else None

@@ -43,7 +43,7 @@ class RestDrafter:
         longest: Annotated[int, Bounds(1, 16, "maximum number of tokens matched")] = 16,
         shortest: Annotated[int, Bounds(1, 16, "minimum number of tokens matched")] = 2,
         length: Annotated[int, Bounds(1, 16, "maximum length of a continuation, in tokens")] = 10,
-        branches: Annotated[int, Bounds(1, 1024, "maximum number of continuations, their prefixes included")] = 64,
+        branches: Annotated[int, Bounds(1, 1024, "maximum number of nodes in the tree")] = 64,
     ) -> None:
         self.index = inputs.corpus_index
         self.longest = longest

@@ -74,11 +74,11 @@ class FusionDrafter(DepthDrafter):
         *,
         longest: Annotated[int, Bounds(1, 32, "maximum number of tokens matched")] = 8,
         corpus: Annotated[bool, Flag("also draft from n-grams of all documents")] = False,
-        past: Annotated[bool, Flag("also copy from, and calibrate by, outputs of earlier requests")] = True,
-        recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
+        past: Annotated[bool, Flag("also copy from earlier outputs, and estimate acceptance by them")] = True,
+        recycling: Annotated[bool, Flag("also draft tokens that the model found likely at earlier steps")] = False,
         chain: Annotated[bool, Flag("draft the likeliest path only, as engines without trees verify it")] = False,
         copy: Annotated[
-            bool, Flag("RACER's rule: also draft the tokens that were likely after the same two tokens before")
+            bool, Flag("RACER's copy-logits: also draft what the model found likely after the same two tokens")
         ] = False,
     ) -> None:
         self.chain = chain
