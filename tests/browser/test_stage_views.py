@@ -97,14 +97,16 @@ def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, open_page: An
     page = open_page(f"{app.url}?lanes=vanilla,trigram,lookahead,trie")
     for size in SIZES:
         check_fit(page, *size)
-    check_fit(page, 1920, 1080)
+    check_fit(page, 1280, 720)
     panes_before = box(page, ".panes")
     open_race(page, RECORDING)
+    # The panes are where they were before the race, when the page has adapted to its size.
+    until(page, lambda: box(page, ".panes") == panes_before)
     for size in SIZES:
         check_fit(page, *size)
     page.set_viewport_size({"width": 1920, "height": 1080})
-    # The panes are where they were before the race, when the page has adapted to its size.
-    until(page, lambda: box(page, ".panes") == panes_before)
+    # In a wide window the first race gets columns beside it, which later races keep.
+    until(page, lambda: box(page, ".panes")["x"] > box(page, ".passages")["x"])
     passages, panes, table = box(page, ".passages"), box(page, ".panes"), box(page, ".results")
     assert passages["x"] + passages["width"] <= panes["x"] and passages["y"] + passages["height"] <= 1080
     assert table["y"] >= panes["y"] + panes["height"]

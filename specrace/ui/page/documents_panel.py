@@ -34,7 +34,7 @@ def build_documents(*, visible: bool) -> DocumentsPanel:
         files = gr.File(
             # Any type is accepted here: if the field refused one file, Gradio would drop all of them.
             file_count="multiple",
-            label=f"Your own documents: txt, md, html, pdf, docx, … up to {MAX_UPLOAD_FILES} files, 2 MB",
+            label=f"Drop documents: txt, md, html, pdf, docx, … up to {MAX_UPLOAD_FILES} files, 2 MB in all",
             height=200,
             elem_id="files",
         )

@@ -54,6 +54,7 @@ function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exporte
     link: onlyReplay,
     audience: exported,
     export: exported,
+    api: onlyReplay || exported,
     gallery: exported && gallery.length < 2,
   };
   return Object.keys(lacks).filter((name) => lacks[name]);
