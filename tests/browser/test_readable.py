@@ -288,6 +288,9 @@ def test_the_vote_on_a_phone_has_the_place_of_the_player(app: App, open_page: An
         box = choice.bounding_box()
         assert box and box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"]
         assert box["width"] >= 44 and box["y"] + box["height"] <= PHONE["height"]
+    # No lane's name is broken at its hyphen.
+    lines = page.locator(".choices .whole").evaluate_all("words => words.map((word) => word.getClientRects().length)")
+    assert lines == [1]
     assert page.locator(".choices").evaluate("row => row.scrollWidth <= row.clientWidth") and overflow(page) == []
     page.locator(".choices button").last.click()
     assert page.evaluate(first_lane) == pytest.approx(below_headline, abs=1)

@@ -1,4 +1,4 @@
-import { button, make, svg, table, setText } from "../../../specrace/ui/static/lib/dom.js";
+import { button, make, svg, table, setText, setWords } from "../../../specrace/ui/static/lib/dom.js";
 import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {
@@ -36,6 +36,21 @@ export const cases = {
     return [
       [kept, host.textContent],
       [true, "two"],
+    ];
+  },
+  "a word with a hyphen stays whole, unless it is long": () => {
+    const host = put();
+    setWords(host, `N-gram trie (n-9) is - ${HOSTILE} --host ${"a-b".repeat(9)}`);
+    return [
+      [host.textContent, [...host.children].map((word) => [word.className, word.textContent])],
+      [
+        `N-gram trie (n-9) is - ${HOSTILE} --host ${"a-b".repeat(9)}`,
+        [
+          ["whole", "N-gram"],
+          ["whole", "(n-9)"],
+          ["whole", "--host"],
+        ],
+      ],
     ];
   },
   "a button has a label, a title and an action": () => {

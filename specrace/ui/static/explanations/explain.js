@@ -1,7 +1,7 @@
 // Explain mode: a caption says in plain words what has just happened, and stays long enough to be read. Each caption is
 // shown once a race, except that a few that fit many steps are repeated after a while.
 /** @import { LaneFrame, ResultRow } from "../lib/wire.d.ts" */
-import { make } from "../lib/dom.js";
+import { make, setWords } from "../lib/dom.js";
 import { countOf, formatSpeedup } from "../lib/format.js";
 import { isServed } from "../lib/lanes.js";
 import { findBest } from "../stage/results.js";
@@ -180,7 +180,7 @@ export class Explainer {
   showCaption(key, words) {
     this.shownAt.set(key, performance.now());
     this.until = performance.now() + CAPTION_MS;
-    this.node.textContent = words;
+    setWords(this.node, words);
     this.node.dataset.about = key;
   }
 }

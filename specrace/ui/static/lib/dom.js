@@ -70,6 +70,20 @@ export function closest(target, selector) {
   return target instanceof Element ? target.closest(selector) : null;
 }
 
+// The length of the longest word that is not broken: a phone's line has room for it.
+const MAX_WHOLE_WORD = 20;
+
+// Sets a node's text so that no line ends after a hyphen inside a word: "N-gram" and "--host" stay whole.
+/**
+ * @param {HTMLElement} node
+ * @param {string} text
+ */
+export function setWords(node, text) {
+  const parts = text.split(/(\S*-\w\S*)/);
+  const isWhole = (part, index) => index % 2 === 1 && part.length <= MAX_WHOLE_WORD;
+  node.replaceChildren(...parts.map((part, index) => (isWhole(part, index) ? make("span", "whole", part) : part)));
+}
+
 // Sets a node's text, but leaves an equal text alone, which saves the browser a layout.
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;

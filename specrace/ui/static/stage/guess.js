@@ -1,6 +1,6 @@
 // Asks the visitor which lane wins. One guess a race, until the first lane finishes; counts this visit's right guesses.
 /** @import { ShownLane } from "../lib/wire.d.ts" */
-import { button, make } from "../lib/dom.js";
+import { button, make, setWords } from "../lib/dom.js";
 import { hueOf, isServed } from "../lib/lanes.js";
 
 const KEY = "specrace guesses";
@@ -41,7 +41,8 @@ export class Guess {
 
   drawChoice(lane, index) {
     const node = button("", `${lane.title} wins`, () => this.choose(index));
-    node.append(make("span", "key-hint", `${index + 1} `), lane.title);
+    setWords(node, lane.title);
+    node.prepend(make("span", "key-hint", `${index + 1} `));
     node.dataset.hue = hueOf(lane);
     return node;
   }

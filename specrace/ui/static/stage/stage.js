@@ -3,6 +3,7 @@
 /** @import { EndPart, HeadPart, LaneFrame, RaceHead, Reel, ResultRow, StepPart } from "../lib/wire.d.ts" */
 /** @import { PlayedReel, ReadStep } from "./reel.js" */
 import { CONSTANTS } from "../lib/constants.js";
+import { setWords } from "../lib/dom.js";
 import { describePrompt, describeRecording } from "../lib/format.js";
 import { RaceReceiver } from "../lib/event_stream.js";
 import { Gallery } from "../gallery/gallery.js";
@@ -104,7 +105,9 @@ export class Stage {
   announce(text, kind = "") {
     const line = this.find(".announcer");
     line.dataset.kind = kind;
-    if (text && line.textContent !== text) line.textContent = line.title = text;
+    if (!text || line.textContent === text) return;
+    line.title = text;
+    setWords(line, text);
   }
 
   get isRefused() {
