@@ -38,8 +38,8 @@ export const STEPS = [
   { lane: 0, index: 1, at: 9, event: SHORT_EVENT },
 ];
 export const ROWS = [
-  { title: "Vanilla", speedup: 1, drafted: 0, accepted: 0, tau: 1 },
-  { title: "Trie", speedup: 2.5, drafted: 40, accepted: 30, tau: 5 },
+  { title: "Vanilla", speedup: 1, drafted: 0, accepted: 0, tau: 1, tokens_per_s: 40 },
+  { title: "Trie", speedup: 2.5, drafted: 40, accepted: 30, tau: 5, tokens_per_s: 100 },
 ];
 
 // Adds an element with these children, [tag, properties], to the page, and returns it.

@@ -75,6 +75,26 @@ export const cases = {
     const lanes = [undefined, { ...base, tokens: 7 }, { ...base, tokens_per_s: 500 }, { ...base, tokens_per_s: 55 }];
     return [lanes.map((meters) => speedupSoFar(meters, base)), [0, 0, 0, 1.1]];
   },
+  "speedups with ranges change all heads, until a replay starts": () => {
+    const { row } = drawRow();
+    const rows = [1, 2].map((speedup) => ({ speedup, tokens_per_s: 9, badge: ["none", ""], end: "eos" }));
+    const states = [row.node.dataset.ranges];
+    row.conclude(
+      rows,
+      {
+        runs: 5,
+        lanes: [
+          ["a", 1, 1],
+          ["b", 1.9, 2.1],
+        ],
+      },
+      [2, 1],
+    );
+    states.push(row.node.dataset.ranges, row.panes[1].range.textContent);
+    row.clear();
+    states.push(row.node.dataset.ranges, row.panes[1].range.textContent);
+    return [states, ["false", "true", "1.9 to 2.1, 5 runs", "false", ""]];
+  },
   "a phone shows the text of our last lane, and at the end that of the winner": () => {
     const row = new PaneRow(document.createElement("div"));
     row.show([...LANES.slice(0, 2), { lane: "fast", title: "Fast", served: SERVED }].map((method) => new Pane(method)));

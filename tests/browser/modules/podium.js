@@ -12,7 +12,7 @@ export const cases = {
   ],
   "lanes of equal speed share a place, also on the podium": () => {
     const host = put();
-    const rows = [1, 1.04, 0.9, 0.8].map((speedup) => ({ title: `${speedup}`, speedup }));
+    const rows = [1, 1.04, 0.9, 0.8].map((speedup) => ({ title: `${speedup}`, speedup, tokens_per_s: 1 }));
     showPodium(host, rows, null);
     return [
       [rankLanes(rows), [...host.children].map((item) => [item.dataset.place, item.querySelector("i").textContent])],
@@ -29,16 +29,22 @@ export const cases = {
   "a server has no place": () => {
     const host = put();
     const rows = [
-      { title: "Vanilla", speedup: 1 },
+      { title: "Vanilla", speedup: 1, tokens_per_s: 50 },
       { title: "fast", speedup: 0, measured: "Measured on fast." },
-      { title: "Trie", speedup: 2 },
+      { title: "Trie", speedup: 2, tokens_per_s: 100 },
     ];
     showPodium(host, rows, null);
-    const ranked = [...host.querySelectorAll("span")].map((node) => node.textContent);
+    const ranked = [...host.children].map((item) => [...item.children].map((node) => node.textContent));
     showPodium(host, rows.slice(0, 2), null);
     return [
       [ranked, host.hidden],
-      [["Trie", "Vanilla"], true],
+      [
+        [
+          ["2.0×", "Trie", "100 tok/s", "", "1"],
+          ["1.0×", "Vanilla", "50 tok/s", "", "2"],
+        ],
+        true,
+      ],
     ];
   },
 };

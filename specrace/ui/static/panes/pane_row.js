@@ -49,9 +49,16 @@ export class PaneRow {
     panes.forEach((pane, lane) => pane.solo.addEventListener("click", () => this.toggleSolo(lane)));
     this.node.replaceChildren(...panes.map((pane) => pane.node));
     this.node.dataset.count = String(panes.length);
+    this.node.dataset.ranges = "false";
     // The lane that drafts from most sources comes last.
     this.feature(panes.findLastIndex(({ method }) => !isServed(method)));
     this.toggleSolo(undefined);
+  }
+
+  // Empties the panes, for a replay from the start.
+  clear() {
+    this.node.dataset.ranges = "false";
+    for (const pane of this.panes) pane.clear();
   }
 
   // Chooses the lane whose text a phone shows while no lane is shown alone.
@@ -94,6 +101,8 @@ export class PaneRow {
    * @param {number[]} places one for each lane; empty if the figures do not count
    */
   conclude(rows, repeated, places) {
+    // Where the speedups have ranges, all heads leave out the same figures: vanilla's, too, which has no range.
+    this.node.dataset.ranges = String(Boolean(repeated));
     rows.forEach((row, lane) => {
       const pane = this.panes[lane];
       pane.settle();

@@ -1,6 +1,6 @@
 // The three fastest lanes, once the race is over.
 /** @import { ResultRow, ShownRepeated } from "../lib/wire.d.ts" */
-import { make } from "../lib/dom.js";
+import { make, setWords } from "../lib/dom.js";
 import { describeRange, rankingSpeedup, formatSpeedup } from "../lib/format.js";
 import { hueOf } from "../lib/lanes.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
@@ -44,9 +44,12 @@ export function showPodium(host, rows, repeated) {
       const place = String(places[rows.indexOf(row)]);
       item.dataset.place = place;
       item.dataset.hue = hueOf(row);
+      const name = make("span");
+      setWords(name, row.title);
       item.append(
         make("b", "", formatSpeedup(row.speedup), TOOLTIPS.speedup),
-        make("span", "", row.title),
+        name,
+        make("small", "rate", `${row.tokens_per_s.toFixed(0)} tok/s`, TOOLTIPS.rate),
         make("small", "", describeRange(repeated, rows.indexOf(row)), TOOLTIPS.range),
         make("i", "", place),
       );

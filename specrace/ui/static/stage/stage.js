@@ -352,7 +352,7 @@ export class Stage {
   // Empties the stage, for a replay from the start.
   clear() {
     send(this.node, "begun", { live: false });
-    this.panes.forEach((pane) => pane.clear());
+    this.paneRow.clear();
     this.track.setUp(this.methods, this.lengths);
     this.placeFinish();
     this.passages.reset();
