@@ -180,7 +180,6 @@ def test_the_badges_of_five_lanes_are_not_cut_off(open_recording: Any, tmp_path:
     """The lanes' speedups have ranges, which take much of a pane's head."""
     path = save_repeated(RECORDINGS / "smollm2-paraphrase.jsonl", tmp_path / "repeated.jsonl")
     page = open_recording(path, width)
-    page.locator(".player [data-do=result]").click()
     expect(page.locator(".stage")).to_have_attribute("data-mode", "result")
     widths = page.locator(".pane .badge").evaluate_all(
         "all => all.map((badge) => [badge.scrollWidth, badge.clientWidth])"
@@ -288,10 +287,10 @@ def test_the_vote_on_a_phone_has_the_place_of_the_player(app: App, open_page: An
         box = choice.bounding_box()
         assert box and box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"]
         assert box["width"] >= 44 and box["y"] + box["height"] <= PHONE["height"]
+    assert page.locator(".choices").evaluate("row => row.scrollWidth <= row.clientWidth") and overflow(page) == []
     # No lane's name is broken at its hyphen.
     lines = page.locator(".choices .whole").evaluate_all("words => words.map((word) => word.getClientRects().length)")
     assert lines == [1]
-    assert page.locator(".choices").evaluate("row => row.scrollWidth <= row.clientWidth") and overflow(page) == []
     page.locator(".choices button").last.click()
     assert page.evaluate(first_lane) == pytest.approx(below_headline, abs=1)
 

@@ -161,8 +161,10 @@ def test_a_button_skips_to_the_result(result_page: Page) -> None:
     page.locator("[data-do=play]").click()
     run_clock(page, 5 * FRAME_MS)
     assert texts(page) != printed_texts()
-    page.locator("[data-do=result]").click()
+    result = page.locator("[data-do=result]")
+    result.click()
     assert mode(page) == "result" and texts(page) == printed_texts()
+    expect(result).to_be_disabled()
 
 
 def test_the_arrow_keys_step_only_the_lane_that_is_shown(result_page: Page) -> None:

@@ -135,7 +135,6 @@ def test_a_file_that_is_cut_off_plays_to_its_end_and_the_page_says_so(page: Page
     text = RECORDING.read_text(encoding="utf-8")
     (tmp_path / "half.jsonl").write_text(text[: len(text) // 2], encoding="utf-8")
     open_race(page, tmp_path / "half.jsonl")
-    page.locator("[data-do=result]").click()
     expect(page.locator(".mode")).to_have_text(f"Stopped {ABOUT['model']}")
     expect(page.locator(".results .pace")).to_contain_text("cut off")
     expect(page.locator(".pane.winner")).to_have_count(0)
@@ -263,7 +262,6 @@ def test_a_race_on_a_disturbed_machine_has_no_winner(page: Page, tmp_path: Path,
     figures = {"probes": 40, "probe_ms": 1.5, "low": 0.98, "high": 1.04, "jumps": 0.0, "waited_ms": 2.0, "threads": 1}
     rows[-1]["pace"] = figures | {"disturbed": disturbed, "note": note}
     open_race(page, write_rows(tmp_path / "race.jsonl", rows))
-    page.locator("[data-do=result]").click()
     expect(page.locator(".results .pace")).to_have_text(note)
     expect(page.locator(".mode")).to_have_text(f"{'Disturbed' if disturbed else 'Replayed'} {ABOUT['model']}")
     expect(page.locator(".podium")).to_be_visible(visible=not disturbed)

@@ -1,6 +1,7 @@
 import {
   describeSpeed,
   Forecast,
+  formatPlaybackSpeed,
   playbackMs,
   playbackSpeed,
 } from "../../../specrace/ui/static/stage/playback_speed.js";
@@ -27,6 +28,10 @@ export const cases = {
   "speeds in words": () => [
     [1 / 40.4, 1 / 2.44, 0.999, 1, 3, 0].map(describeSpeed),
     ["slowed 40×", "slowed 2.4×", "", "", "sped up 3×", ""],
+  ],
+  "speeds as multiples of real time": () => [
+    [1 / 350, 1 / 24, 0.156, 1, 2.54].map(formatPlaybackSpeed),
+    ["0.003×", "0.04×", "0.16×", "1×", "2.5×"],
   ],
   "the answer's length is not known yet": () => [forecast(400, step(0, 10, 200), step(1, 30, 200)), [64, 1280, false]],
   "the expected length grows with the longest lane": () => [forecast(400, step(1, 60, 600))[0], 128],

@@ -1,16 +1,18 @@
 import { Player } from "../../../specrace/ui/static/stage/player.js";
 import { put, STEPS } from "./fixtures.js";
 
+const BUTTONS = ["play", "back", "on", "result"];
+
 function load() {
   const shown = [];
   const host = put(
-    ["button", {}],
+    ...BUTTONS.map(() => ["button", {}]),
     ["input", { className: "scrubber" }],
     ["span", { className: "time" }],
     ["select", { className: "speed" }],
   );
-  host.firstChild.dataset.do = "play";
-  host.lastChild.append(new Option("auto"), new Option("0.5"));
+  BUTTONS.forEach((name, index) => (host.children[index].dataset.do = name));
+  host.lastChild.append(new Option("auto", "auto"), new Option("0.5"));
   const screen = {
     begin: () => {},
     clear: () => shown.push("clear"),
@@ -23,7 +25,7 @@ function load() {
   const player = new Player(host, screen);
   player.load({ steps: STEPS });
   player.markAllShown();
-  return { player, shown };
+  return { player, shown, host };
 }
 
 function play(...actions) {
@@ -113,6 +115,26 @@ export const cases = {
     return [
       [speed * 12_000, player.speed, player.speedWords],
       [9, 0.5, "slowed 2×"],
+    ];
+  },
+  "a button that would change nothing is disabled, and the list says what auto is": () => {
+    const { player, host } = load();
+    const enabled = () => [...host.querySelectorAll("button:enabled")].map((node) => node.dataset.do);
+    const speed = () => host.querySelector("option").textContent;
+    const states = [[enabled(), speed()]];
+    for (const act of [() => player.seek(0), () => player.goTo(1), () => player.goTo(2), () => player.unload()]) {
+      act();
+      states.push([enabled(), speed()]);
+    }
+    return [
+      states,
+      [
+        [["play", "back"], "auto: 0.0008×"],
+        [["play", "on", "result"], "auto: 0.0008×"],
+        [["play", "back", "on", "result"], "auto: 0.0008×"],
+        [["play", "back", "result"], "auto: 0.0008×"],
+        [[], "auto"],
+      ],
     ];
   },
   "without a race the player shows nothing": () => {

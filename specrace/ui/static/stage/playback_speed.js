@@ -28,6 +28,11 @@ export function describeSpeed(speed) {
   return words === "1" || !Number.isFinite(factor) ? "" : `${speed < 1 ? "slowed" : "sped up"} ${words}×`;
 }
 
+// A speed as a multiple of real time: "0.16×", "0.003×", "2.5×".
+export function formatPlaybackSpeed(speed) {
+  return `${Number(speed.toPrecision(speed < 0.1 ? 1 : 2))}×`;
+}
+
 // Estimates the end of a live race from its steps so far: the tokens of its longest lane, and its race time in ms.
 export class Forecast {
   /**

@@ -1,8 +1,9 @@
 // Plays a race in race time: a live race as far as its steps have arrived, or a whole race any number of times. The player
 // knows which steps are shown; the screen, which the stage supplies, draws them.
 /** @import { PlayedReel, ReadStep } from "./reel.js" */
+import { setText } from "../lib/dom.js";
 import { formatSeconds } from "../lib/format.js";
-import { describeSpeed, playbackSpeed } from "./playback_speed.js";
+import { describeSpeed, formatPlaybackSpeed, playbackSpeed } from "./playback_speed.js";
 
 // The shortest time between two pictures. It is longer during a live race, which each picture slows down if the race runs
 // on the same machine.
@@ -35,7 +36,7 @@ export class Player {
     this.catchUpTimer = undefined;
     this.pause();
     this.length = this.time = this.next = this.shownMs = 0;
-    this.live = false;
+    this.live = this.ended = false;
     this.forecast = undefined;
     this.solo = undefined;
     this.enable(false);
@@ -85,12 +86,14 @@ export class Player {
 
   // The race is at its end. A speed for the rest of it would be that of the last moment, so the replay's is shown.
   showAtEnd() {
+    this.ended = true;
     this.time = this.length;
     this.autoSpeed = playbackSpeed(this.length);
     this.draw();
   }
 
   enable(on) {
+    this.enabled = on;
     for (const control of this.host.querySelectorAll("button, input, select")) control.disabled = !on;
   }
 
@@ -153,6 +156,7 @@ export class Player {
   rewind() {
     this.screen.clear();
     this.time = this.next = this.shownMs = 0;
+    this.ended = false;
     this.updateSpeed();
   }
 
@@ -223,6 +227,15 @@ export class Player {
     this.screen.end();
   }
 
+  // Disables the buttons that would change nothing: those to the start, the end and the result, when they are shown.
+  disableIdle() {
+    const idle = { back: this.next === 0, on: this.next >= this.steps.length, result: this.ended };
+    for (const [name, changesNothing] of Object.entries(idle)) {
+      const button = this.host.querySelector(`[data-do=${name}]`);
+      if (button) button.disabled = !this.enabled || changesNothing;
+    }
+  }
+
   draw() {
     const playing = Boolean(this.playing);
     const button = this.host.querySelector("[data-do=play]");
@@ -232,6 +245,9 @@ export class Player {
     this.scrubber.value = this.time;
     this.scrubber.setAttribute("aria-valuetext", formatSeconds(this.time));
     this.host.querySelector(".time").textContent = `${(this.time / 1000).toFixed(2)} / ${formatSeconds(this.length)}`;
+    const { options } = this.speedField;
+    setText(options[0], this.enabled ? `auto: ${formatPlaybackSpeed(this.autoSpeed)}` : "auto");
+    this.disableIdle();
     this.screen.setSpeedText(this.speedWords);
   }
 }
