@@ -184,6 +184,19 @@ def test_keys_control_the_page_but_not_while_typing(open_recording: Any) -> None
     expect(page.locator(".inspector .tree svg")).to_be_visible()
 
 
+def test_a_typed_question_dims_the_last_result(open_recording: Any) -> None:
+    page = open_recording(RECORDING)
+    line, field, pane = page.locator(".announcer"), question_field(page), page.locator(".pane").first
+    headline, question = line.inner_text(), field.input_value()
+    field.fill("How do owls hunt?")
+    expect(line).to_have_text("Press “Race” to ask this question.")
+    assert "grayscale" in pane.evaluate("node => getComputedStyle(node).filter")
+    expect(page.locator(".podium")).to_have_css("visibility", "hidden")
+    field.fill(question)
+    expect(line).to_have_text(headline)
+    assert pane.evaluate("node => getComputedStyle(node).filter") == "none"
+
+
 def test_the_space_bar_plays_the_replay_after_a_button_started_the_race(open_recording: Any) -> None:
     page = open_recording(RECORDING)
     race(page, QUESTION, begin)

@@ -2,7 +2,8 @@
 /** @import { ExportSettings, RaceCard, RecordedAnswer, StageSettings } from "./lib/wire.d.ts" */
 import { Attract } from "./gallery/attract.js";
 import { Examples } from "./gallery/examples.js";
-import { markDefaultLanes } from "./lib/gradio.js";
+import { closest } from "./lib/dom.js";
+import { canRace, markDefaultLanes } from "./lib/gradio.js";
 import { bindKeys } from "./stage/keys.js";
 import { registerMethods } from "./lib/lanes.js";
 import { REDUCED_MOTION } from "./lib/motion.js";
@@ -43,6 +44,22 @@ function playRecordings(stage, cards, hasTour) {
   else if (cards.length) stage.announce("Press “Recorded races” to watch one, or ask a question.");
 }
 
+// While the question field holds another question, the result on the stage must not look like its answer.
+/** @param {Stage} stage */
+function watchQuestion(stage) {
+  const { node } = stage;
+  const mark = (isOther) => (node.dataset.otherQuestion = String(isOther));
+  addEventListener("input", ({ target }) => {
+    const field = /** @type {HTMLInputElement} */ (closest(target, "#question textarea, #question input"));
+    if (!field || node.dataset.mode !== "result" || !canRace()) return;
+    const isOther = !["", stage.reel.head.question?.trim()].includes(field.value.trim());
+    if (String(isOther) === node.dataset.otherQuestion) return;
+    mark(isOther);
+    stage.announce(isOther ? "Press “Race” to ask this question." : stage.reel.headline);
+  });
+  listen(node, "opened", () => mark(false));
+}
+
 // The functions that this page cannot have. Logs need a server that takes files, and races one that has a model; an
 // exported race has no server at all, so that phones cannot vote.
 /** @param {Props} props */
@@ -79,6 +96,7 @@ export function drawStage({ element, props, server, watch }) {
   const stage = new Stage(node, { lanes, cards: props.gallery, server, takesFiles: props.takes_files });
   const tools = new Tools(stage);
   bindKeys(stage, tools, listMissing(props));
+  watchQuestion(stage);
   listen(node, "begun", ({ live }) => live && removeRaceFromAddress());
   markDefaultLanes(props.lanes);
   watch("value", () => {

@@ -42,8 +42,9 @@ export const cases = {
       .concat(
         nameModel({ mode: "replay", recorded: "false", model: "m" }),
         nameModel({ mode: "replay", recorded: "true", model: "" }),
+        nameModel({ mode: "replay", recorded: "true", model: "m + an adapter" }),
       ),
-    ["", " m", " m", "", ""],
+    ["", " m", " m", "", "", " m"],
   ],
   "the badge follows the stage": async () => {
     const [stage, badge] = put(["section", {}], ["span", {}]).children;

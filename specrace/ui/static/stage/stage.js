@@ -224,7 +224,7 @@ export class Stage {
     this.node.dataset.again = String(Number(this.node.dataset.again ?? 0) + 1);
     if (this.node.dataset.mode !== "result") return;
     send(this.node, "figures", this.showFigures(this.reel));
-    this.announce(this.reel.headline);
+    if (this.node.dataset.otherQuestion !== "true") this.announce(this.reel.headline);
   }
 
   // The number of tokens of each lane's whole answer. In a stopped race no lane has one: all share the longest's scale.

@@ -34,7 +34,9 @@ export function nameState({ phase, mode, held, running, outcome, recorded, again
  * @param {DOMStringMap} data
  */
 export function nameModel({ recorded, model, mode }) {
-  return recorded === "true" && model && ["replay", "result"].includes(mode) ? ` ${shorten(model, MAX_NAME)}` : "";
+  if (recorded !== "true" || !model || !["replay", "result"].includes(mode)) return "";
+  // Without its adapter's name, which is in the line below the panes.
+  return ` ${shorten(model.split(" + ", 1)[0], MAX_NAME)}`;
 }
 
 // Keeps the badge up to date.
