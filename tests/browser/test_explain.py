@@ -104,6 +104,9 @@ def test_there_is_one_live_region_and_captions_are_not_in_it(page: Page) -> None
     assert live_regions.locator(".caption").count() == 0
     assert page.locator("#explain-toggle").get_attribute("aria-pressed") == "true"
     page.locator(".menu summary").click()
+    page.keyboard.press("Escape")
+    expect(page.locator("#explain-toggle")).to_be_hidden()
+    page.locator(".menu summary").click()
     page.locator("#explain-toggle").click()
     expect(page.locator(".caption")).to_be_hidden()
     page.keyboard.press("e")

@@ -163,7 +163,7 @@ export function bindKeys(stage, tools, missing = []) {
     if (!entry) return;
     const [, , action] = entry;
     if (key === " " || key.startsWith("Arrow")) event.preventDefault();
-    if (key === "Escape" && (closeMenu(event.target) || tools.closeOverlay())) return;
+    if (key === "Escape" && (closeMenu(document) || tools.closeOverlay())) return;
     if (key === "Escape") leaveField(stage, event.target);
     action(key);
   });
