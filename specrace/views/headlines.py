@@ -27,7 +27,8 @@ def final_badge(result: LaneResult, stopped: bool, dtype: str = "", info: LaneIn
         return "none", "not compared"
     has_ids = info is None or sends_ids(info)
     if result.identical:
-        equal = f"identical to {reference or 'vanilla'}" if has_ids else "identical text"
+        same_text = f"same text as {reference}" if reference else "identical text"
+        equal = f"identical to {reference or 'vanilla'}" if has_ids else same_text
         return ("same", "identical so far") if stopped else ("identical", equal)
     where = f" of {reference}" if reference else ""
     if result.differs_at is not None:

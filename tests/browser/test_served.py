@@ -36,6 +36,7 @@ from tests.servers.test_texts import run as run_beside_text
 
 pytestmark = pytest.mark.browser
 SERVED_TEXT = ".pane[data-lane=vllm] .text"
+LANES = ("vanilla", "fusion", "vllm", "again")
 
 HOSTILE = "<img src=x onerror=window.__pwn=1>"
 
@@ -132,10 +133,23 @@ def boxes_of(page: Page, lane: str) -> list[str]:
     return [text.strip() for text in page.locator(f".pane[data-lane={lane}] .text .run").all_inner_texts()]
 
 
+def choose_servers(page: Page, names: list[str], reference: str) -> None:
+    """Tick these servers in the settings, and choose their reference."""
+    page.locator("#settings-button").click()
+    for name in names:
+        page.locator("#servers").get_by_label(name, exact=True).check()
+    page.get_by_label("Servers are compared with").click()
+    page.get_by_role("option", name=reference, exact=True).click()
+    page.locator("#settings-button").click()
+
+
 def test_a_live_race_beside_a_server_is_saved_replayed_and_shared(
     open_page: Callable[..., Page], bundled: Workbench, loading_app: str, tmp_path: Path
 ) -> None:
-    """The server answers as vLLM 0.32.0 did; it is gone when its lane is replayed. Its boxes are what it accepted."""
+    """The server answers as vLLM 0.32.0 did; it is gone when its lane is replayed. Its boxes are what it accepted.
+
+    It is named twice: the lane `again` is compared with the lane `vllm`, which was chosen as the servers' reference.
+    """
     chunks = [json.loads(data) for data in recorded("vllm")["post"]["events"][:-2]]
     tokens = [chunk["choices"][0]["token_ids"] for chunk in chunks]
     metrics = json.loads(recorded("vllm")["post"]["events"][-2])["metrics"]["speculative_decoding"]
@@ -148,13 +162,15 @@ def test_a_live_race_beside_a_server_is_saved_replayed_and_shared(
     assert len(expected) == metrics["num_spec_steps"] == 5
     with serving(recorded_routes("vllm")) as address, pytest.MonkeyPatch.context() as patch:
         patch.setattr(serve, "loader", lambda _: lambda _report: bundled)
-        racer = open_page(f"{open_front_door('--server', f'vllm={address.url}')}?tokens=40&lanes=vanilla,fusion")
+        named = [argument for name in ("vllm", "again") for argument in ("--server", f"{name}={address.url}")]
+        racer = open_page(f"{open_front_door(*named)}?tokens=40&lanes=vanilla,fusion")
+        choose_servers(racer, ["vllm", "again"], reference="vllm")
         race(racer, "Who coined the term prompt injection?")
     assert boxes_of(racer, "vllm") == expected
     titles = [box.get_attribute("title") or "" for box in racer.locator(".pane[data-lane=vllm] .text .run").all()]
     # The fifth draft passes the limit of 40 tokens.
     assert [int(title.split()[0]) for title in titles] == [*metrics["per_step_accepted"][:4], 4]
-    expect(racer.locator(".results tr[data-lane=vllm]")).to_contain_text("identical to vanilla")
+    assert racer.locator(SERVED_TEXT).inner_text() == racer.locator(".pane[data-lane=vanilla] .text").inner_text()
     file = tmp_path / "race.jsonl"
     with racer.expect_download() as download:
         share(racer, "save")
@@ -169,10 +185,13 @@ def test_a_live_race_beside_a_server_is_saved_replayed_and_shared(
         open_page(f"{loading_app}#{link.split('#')[1]}", ready=False),
     )
     open_race(replayed, file)
-    for page in (replayed, shared):
+    for page in (racer, replayed, shared):
         expect(page.locator(".pane[data-lane=vllm] .text .run")).to_have_count(len(expected))
         assert boxes_of(page, "vllm") == expected
         assert page.locator(SERVED_TEXT).inner_text() == racer.locator(SERVED_TEXT).inner_text()
+        badges = [page.locator(f".results tr[data-lane={lane}] td").last.inner_text() for lane in LANES]
+        assert badges == ["reference", "identical to vanilla", "reference", "identical to vllm"]
+        assert page.locator(".pane[data-lane=again] .badge .word").inner_text() == "identical to vllm"
     # The page that raced may have the medians of further runs.
     for part in (".results tbody", ".results .servers"):
         assert replayed.locator(part).inner_text() == shared.locator(part).inner_text()

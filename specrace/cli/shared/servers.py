@@ -122,8 +122,8 @@ def named_servers(texts: Sequence[str], *, together: bool = False) -> NamedServe
             dialect = recognise(connection, address.model, needs_ids=False)
         return f"The server {name} answers: {dialect.engine}, model {dialect.model}."
 
-    def race_beside(names: Sequence[str]) -> Beside:
-        return ServedLanes([addresses[name] for name in names], race_waits, together)
+    def race_beside(names: Sequence[str], reference: str) -> Beside:
+        return ServedLanes([addresses[name] for name in names], race_waits, together, reference)
 
     return NamedServers(tuple(addresses), race_beside, describe)
 

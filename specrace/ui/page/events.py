@@ -33,7 +33,7 @@ class PageEvents:
         self._examples = examples
 
     def start(
-        self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, servers: Any,
+        self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, servers: Any, reference: Any,
         request: gr.Request, lanes: Any, *values: Any,
     ) -> str:  # fmt: skip
         """Put the requested race in the queue. Returns JSON with the key by which the page can watch it."""
@@ -43,7 +43,7 @@ class PageEvents:
         def repeat(repeated: Repeated) -> bool:
             return not queue.others_wait() and until_stable(repeated)
 
-        job = self.submit(request, files, (question, model, dtype, servers, lanes, *values), repeat)
+        job = self.submit(request, files, (question, model, dtype, servers, reference, lanes, *values), repeat)
         return to_json(WatchMessage(job.number, job.key, self._backend.worker.server_id))
 
     def submit(
@@ -58,11 +58,11 @@ class PageEvents:
         `again` decides after each run whether another run follows. If the visit's documents cannot be read, the job has
         ended with the reason as its error. Raises InputError for a wrong value or over a limit.
         """
-        question, model, dtype, servers, lanes, *values = fields
+        question, model, dtype, servers, reference, lanes, *values = fields
         settings = dict(zip(race_request.OFFERED, values, strict=False))
         options = settings_panel.read_options(values[len(settings) :])
         race = self._backend.read_request(
-            address_of(request), question, lanes, settings, options, model, dtype, servers
+            address_of(request), question, lanes, settings, options, model, dtype, servers, reference
         )
         visit, queue = _visit(request), self._backend.worker.queue
         # Reading documents may take a minute, in which the visitor may stop the race.

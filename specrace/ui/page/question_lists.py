@@ -48,11 +48,11 @@ class ListEvents:
         self._events = events
 
     def race(
-        self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, servers: Any,
+        self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, servers: Any, reference: Any,
         request: gr.Request, lanes: Any, *values: Any,
     ) -> str:  # fmt: skip
         """Put the race of a question in the queue; it runs once. Returns a message as JSON."""
-        fields = (question, model, dtype, servers, lanes, *values)
+        fields = (question, model, dtype, servers, reference, lanes, *values)
 
         def submit() -> ListedMessage:
             job = self._events.submit(request, files, fields, lambda _: False)

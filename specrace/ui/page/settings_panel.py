@@ -80,13 +80,14 @@ class Panel:
     model: gr.Dropdown
     dtype: gr.Dropdown
     servers: gr.CheckboxGroup
+    reference: gr.Dropdown
     health: gr.HTML
     options: dict[tuple[str, str], gr.components.Component]
 
     @property
     def inputs(self) -> list[gr.components.Component]:
         """All components, in the order in which `PageEvents.start` receives their values after the files."""
-        return [self.model, self.dtype, self.servers, *self.common, *self.options.values()]
+        return [self.model, self.dtype, self.servers, self.reference, *self.common, *self.options.values()]
 
 
 def build_panel(
@@ -113,13 +114,13 @@ def build_panel(
             gr.HTML("".join(helps), elem_id="presets-help")
         lanes = _lanes_field(has_heads=has_heads)
         lane_choices.build_adder(lanes)
-        server_field, health = _servers_field(servers)
+        server_field, reference, health = _servers_fields(servers)
         with gr.Row(elem_id="race-settings"):
             common = _common_fields(max_tokens)
             model, dtype = _model_fields(models, dtypes)
         with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
             options = _option_fields(lanes)
-    panel = Panel([lanes, *common], model, dtype, server_field, health, options)
+    panel = Panel([lanes, *common], model, dtype, server_field, reference, health, options)
     lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {MAX_PAGE_LANES})]", **quiet)
     lanes.change(None, lanes, None, js="(names) => specrace.showLanes(names)", **quiet)
     filled = [*panel.common, *options.values()]
@@ -177,8 +178,11 @@ def _lanes_field(*, has_heads: bool) -> gr.CheckboxGroup:
     )
 
 
-def _servers_field(names: Sequence[str]) -> tuple[gr.CheckboxGroup, gr.HTML]:
-    """The operator's servers, as many of them ticked as fit beside the default lanes, and lines on their health."""
+def _servers_fields(names: Sequence[str]) -> tuple[gr.CheckboxGroup, gr.Dropdown, gr.HTML]:
+    """The operator's servers, as many of them ticked as fit beside the default lanes; their reference; their health.
+
+    With one server there is no choice of a reference: vanilla is the only other lane.
+    """
     field = gr.CheckboxGroup(
         list(names),
         value=list(names[: MAX_PAGE_LANES - len(DEFAULT_LANES)]),
@@ -187,7 +191,15 @@ def _servers_field(names: Sequence[str]) -> tuple[gr.CheckboxGroup, gr.HTML]:
         visible=bool(names),
         elem_id="servers",
     )
-    return field, gr.HTML("", visible=bool(names), elem_id="server-health")
+    reference = gr.Dropdown(
+        [("Vanilla", ""), *((name, name) for name in names)],
+        value="",
+        label="Servers are compared with",
+        info="Choose a server if the servers run another model than this page.",
+        visible=len(names) > 1,
+        elem_id="servers-reference",
+    )
+    return field, reference, gr.HTML("", visible=bool(names), elem_id="server-health")
 
 
 def _common_fields(max_tokens: int) -> list[gr.components.Component]:

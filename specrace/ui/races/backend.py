@@ -49,6 +49,7 @@ class Backend:
         model: Any,
         dtype: Any,
         servers: Any = None,
+        reference: Any = None,
     ) -> VisitorRequest:
         """Check a race as a client at `address` requested it (see `parse_request`), and count it.
 
@@ -58,6 +59,7 @@ class Backend:
         with self.worker.telemetry.refusals():
             request = parse_request(question, lanes, settings, options, model, dtype).with_options_in_names()
             self.models.check(request.model, request.dtype)
-            request = replace(request, servers=self.servers.choose(servers, request.race.spec))
+            chosen = self.servers.choose(servers, request.race.spec)
+            request = replace(request, servers=chosen, reference=self.servers.choose_reference(reference, chosen))
             self.visitors.count_race(address, request.race.spec.max_new_tokens)
         return request

@@ -31,14 +31,15 @@ class Health:
 class NamedServers:
     """The servers' `names`, and what they are used for.
 
-    `race_beside`: names -> a function that adds the lanes of these servers to a race. `describe`: name -> what answers
-    at that server's address; it raises InputError if that engine cannot race.
+    `race_beside`: (names, reference) -> a function that adds the lanes of these servers to a race, and compares them
+    with the server `reference`, or with vanilla if it is "". `describe`: name -> what answers at that server's address;
+    it raises InputError if that engine cannot race.
     """
 
     def __init__(
         self,
         names: Sequence[str] = (),
-        race_beside: Callable[[Sequence[str]], Beside] | None = None,
+        race_beside: Callable[[Sequence[str], str], Beside] | None = None,
         describe: Callable[[str], str] = str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,9 +78,32 @@ class NamedServers:
             )
         return chosen
 
-    def beside(self, chosen: Sequence[str]) -> Beside | None:
-        """A function that adds the lanes of these servers to a race; None if none was chosen."""
-        return self._race_beside(chosen) if chosen and self._race_beside is not None else None
+    def choose_reference(self, value: Any, chosen: Sequence[str]) -> str:
+        """The server that the others of `chosen` are compared with, as a client sent its name; "" for vanilla.
+
+        Without a chosen server there is nothing to compare, so the value is only checked. Raises InputError for a name
+        that the operator did not give, and for a reference that does not take part or is alone.
+        """
+        if value in (None, ""):
+            return ""
+        if value not in self.names:
+            raise InputError(
+                f"This page has no server {shorten(repr(value), 60)} to compare with; choose one on offer, or vanilla."
+            )
+        if not chosen:
+            return ""
+        if value not in chosen or len(chosen) < 2:
+            raise InputError(
+                f"Servers are to be compared with {value}; tick it and another server, or compare them with vanilla."
+            )
+        return str(value)
+
+    def beside(self, chosen: Sequence[str], reference: str = "") -> Beside | None:
+        """A function that adds the lanes of these servers to a race, compared with `reference`; None without servers.
+
+        `reference`: one of the servers; "" for vanilla.
+        """
+        return self._race_beside(chosen, reference) if chosen and self._race_beside is not None else None
 
     def health(self) -> tuple[Health, ...]:
         """Each server's health, at most HEALTH_S seconds old."""

@@ -28,13 +28,15 @@ LINK = {"q": "question", "lanes": "lanes"} | {SETTINGS[name].link: name for name
 class VisitorRequest:
     """A race as a visitor requested it, and the names of the model and dtype to race with ("": the server's own).
 
-    `servers`: the names of the operator's servers that race beside the lanes.
+    `servers`: the names of the operator's servers that race beside the lanes. `reference`: the one of them that the
+    others are compared with; "" for vanilla.
     """
 
     race: RaceRequest
     model: str = ""
     dtype: str = ""
     servers: tuple[str, ...] = ()
+    reference: str = ""
 
     def with_options_in_names(self) -> VisitorRequest:
         """Return the same request with all options in the lanes' names (`RaceSpec.with_options_in_names`)."""

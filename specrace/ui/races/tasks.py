@@ -30,7 +30,8 @@ def race_task(
         if request.model:
             yield f"Loading {request.model} …"
         chosen = backend.models.choose(workbench, visit_workbench, request.model, request.dtype)
-        yield from chosen.ask(request.race, stop=stop, again=again, beside=backend.servers.beside(request.servers))
+        beside = backend.servers.beside(request.servers, request.reference)
+        yield from chosen.ask(request.race, stop=stop, again=again, beside=beside)
 
     return run
 

@@ -25,6 +25,10 @@ export const cases = {
     ),
     ["identical", "so far", "differs at token 57", "reference", ""],
   ],
+  "a shortened badge keeps the name of a server that is the reference": () => {
+    const badges = ["identical to vanilla-2", "same text as s0", "differs at token 5 of s0", "identical text"];
+    return [badges.map(shortBadge), [...badges.slice(0, 3), "identical"]];
+  },
   "an unfinished comparison says so in every width": () => {
     const pane = new Pane({ lane: "trie", title: "Trie" });
     pane.setBadge("same", "identical so far");

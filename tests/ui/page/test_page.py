@@ -30,7 +30,7 @@ def test_a_stop_is_not_lost_while_documents_are_being_read() -> None:
     def start_while_stopping(visit: str) -> Job:
         workbenches: Any = SimpleNamespace(read=lambda *_: worker.queue.stop(visit))
         events = PageEvents(Backend(worker, ModelChoices(), Visitors(), workbenches), [])
-        answer = json.loads(events.start("Why?", None, "", "", [], request, *preset_values(PRESETS[0])))
+        answer = json.loads(events.start("Why?", None, "", "", [], "", request, *preset_values(PRESETS[0])))
         job = worker.queue.find(answer["key"])
         assert job is not None
         return job

@@ -42,7 +42,7 @@ def list_events(
 def race(events: ListEvents, question: str = "Why?", lanes: Any = ("vanilla", "trie"), visit: str = "mine") -> Any:
     """The answer to a question of a list."""
     request: Any = SimpleNamespace(session_hash=visit, client=None)
-    return json.loads(events.race(question, None, "", "", [], request, list(lanes), *VALUES[1:]))
+    return json.loads(events.race(question, None, "", "", [], "", request, list(lanes), *VALUES[1:]))
 
 
 def test_each_question_is_one_race_in_line_behind_those_of_others() -> None:

@@ -44,6 +44,9 @@ TRIES: list[tuple[str, Any]] = [
     ("servers", 1),
     ("servers", ["file:///etc/passwd"]),
     ("servers", ["169.254.169.254"]),
+    ("reference", URL),
+    ("reference", [URL]),
+    ("reference", f"vllm={URL}"),
     ("lanes", ["vanilla", "vllm"]),
     ("lanes", ["vanilla", URL]),
     ("options", {"vllm": {"url": URL}}),
@@ -89,11 +92,25 @@ def test_servers_race_greedily_and_no_more_than_the_page_shows() -> None:
         servers.choose(["a", "b"], RaceSpec())
 
 
-def events_beside(servers: NamedServers, names: list[str]) -> list[Event]:
+def test_the_reference_is_one_of_several_chosen_servers() -> None:
+    servers = NamedServers(["a", "b", "c"])
+    assert servers.choose_reference("b", ("a", "b")) == "b"
+    assert servers.choose_reference("", ("a", "b")) == servers.choose_reference(None, ("a",)) == ""
+    assert servers.choose_reference("b", ()) == "", "no server takes part, so vanilla is the only reference"
+    for name, chosen in (("c", ("a", "b")), ("a", ("a",))):
+        with pytest.raises(InputError, match=f"with {name}; tick it and another server, or compare them with vanilla"):
+            servers.choose_reference(name, chosen)
+    for other in ("trie", "vanilla", ["a"], 0):
+        with pytest.raises(InputError, match=r"has no server .* choose one on offer, or vanilla"):
+            servers.choose_reference(other, ("a", "b"))
+
+
+def events_beside(servers: NamedServers, names: list[str], reference: str = "") -> list[Event]:
     """The events of a race of vanilla and the trie beside servers, as the page runs it."""
     target = make_target()
     target.tokenizer = SimpleNamespace(decode=lambda tokens, **_: decode(tokens))  # type: ignore[attr-defined]
-    beside = servers.beside(servers.choose(names, SPEC))
+    chosen = read(make_backend(servers), servers=names, reference=reference)
+    beside = servers.beside(chosen.servers, chosen.reference)
     assert beside is not None
     prepared: Any = SimpleNamespace(prompt=PROMPT, spec=SPEC, message="")
     return list(beside(cast(Any, target), cast(PreparedRace, prepared), never, race(target, PROMPT, SPEC)))
@@ -110,6 +127,15 @@ def test_a_chosen_server_races_beside_the_lanes_and_a_broken_one_is_left_out() -
     assert sentence == "The server bad answers with status 500: no."
     assert [result.lane for result in finished.lanes if result.identical] == ["vanilla", "trie", "good"]
     assert sum(isinstance(event, Step) and event.lane == "good" for event in events) > 3
+
+
+def test_servers_are_compared_with_the_chosen_reference() -> None:
+    with serving(vllm_routes(vllm_answering(make_target(), decode, **NGRAM))) as address:
+        servers = named_servers([f"{name}={address.url}" for name in ("first", "second")])
+        events = events_beside(servers, ["first", "second"], reference="second")
+    started = events[0]
+    assert isinstance(started, Started)
+    assert [info.reference for info in started.lanes] == ["", "", "second", "second"]
 
 
 def test_a_stopped_race_asks_no_further_server() -> None:

@@ -8,7 +8,7 @@ export const TOOLTIPS = {
   rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
   tau: "Tokens per step. A step is one forward pass of the model; vanilla has 1.00.",
   counts: "Draft tokens accepted / draft tokens verified.",
-  badge: "Whether this lane wrote exactly the tokens that vanilla wrote.",
+  badge: "Whether this lane wrote exactly what its reference wrote: vanilla or, if the badge names one, a server.",
   loops: "The text repeats itself, which flatters every drafter that copies.",
 };
 

@@ -18,9 +18,11 @@ const CALM_DRAFT_MS = 800;
 const REJECTED_MS = 290;
 const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 
-// The part of a badge that fits into a narrow pane's head. An unfinished comparison keeps the words that say so.
+// The part of a badge that fits into a narrow pane's head. An unfinished comparison keeps the words that say so, and a
+// comparison with a server keeps the server's name.
 export function shortBadge(text) {
-  const short = /^(?:identical (?=so far$))?(so far|identical|same distribution|differs at (?:token|character) \d+)/;
+  const short =
+    /^(?:identical (?=so far$))?(so far|identical(?: to (?!vanilla$).+)?|same (?:distribution|text as .+)|differs at (?:token|character) \d+(?: of .+)?)/;
   return short.exec(text)?.[1] ?? text;
 }
 

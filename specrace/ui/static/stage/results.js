@@ -24,7 +24,7 @@ const COLUMNS = [
     "Tokens written; (limit): cut there.",
   ],
   ["Time", (row) => formatTime(row.ms), "On the lane's own clock; the prompt is not counted."],
-  ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
+  ["Same text?", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
 ];
 
 // A server's figure of 0 is one that it did not report.
