@@ -26,6 +26,7 @@ from specrace.lab.advice.exports.profile import PROFILE_FILE
 from specrace.lab.advice.exports.sglang import CORPUS_FILE, corpus_flags, corpus_lines
 from specrace.lab.advice.exports.simulators import SIMULATORS_FILE, simulators_text
 from specrace.lab.advice.halving import Halving
+from specrace.lab.advice.head_profile import HeadForecast, HeadProfile
 from specrace.lab.advice.presets import describe_curve, find_curve
 from specrace.lab.advice.recommend import Recommender
 from specrace.lab.advice.reports.blocks import Report, to_html, to_markdown
@@ -62,13 +63,13 @@ def add_parser(commands: Any) -> None:
         "--batch", default="1", metavar="N", help="requests that the engine decodes together; default 1"
     )
     parser.add_argument(
-        "--docs", type=Path, nargs="+", help="also write these documents as SGLang's external corpus; needs --out"
+        "--head-profile",
+        type=Path,
+        metavar="FILE",
+        help="also forecast a trained head, from its acceptance by depth and the cost of its pass in forwards of the "
+        'target: {"by_depth": [0.7, 0.6], "pass_cost": 0.1}',
     )
-    parser.add_argument(
-        "--answers",
-        action="store_true",
-        help="also write the log's answers to that corpus, without duplicates and loops; needs --out, --tokenizer",
-    )
+    _add_corpus_arguments(parser)
     parser.add_argument(
         "--report",
         type=Path,
@@ -86,6 +87,18 @@ def add_parser(commands: Any) -> None:
     )
 
 
+def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sources of SGLang's corpus."""
+    parser.add_argument(
+        "--docs", type=Path, nargs="+", help="also write these documents as SGLang's external corpus; needs --out"
+    )
+    parser.add_argument(
+        "--answers",
+        action="store_true",
+        help="also write the log's answers to that corpus, without duplicates and loops; needs --out, --tokenizer",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
     """Recommend a lane and settings, show them and write the exports. Raises InputError."""
     seed, batch = SETTINGS["seed"].check(options.seed), _batch(options.batch)
@@ -93,6 +106,7 @@ def run(options: argparse.Namespace) -> int:
         flag = "--docs" if options.docs else "--answers"
         raise InputError(f"{flag} needs --out DIR, the folder for SGLang's corpus file.")
     to_text = None if options.report is None else report_format(options.report)
+    head = None if options.head_profile is None else HeadProfile.load(options.head_profile)
     folder = options.logs[0] if len(options.logs) == 1 and holds_sweep(options.logs[0]) else None
     if options.answers and (folder is not None or options.tokenizer is None):
         raise InputError("--answers needs --tokenizer, and logs instead of a sweep, which keeps no texts.")
@@ -113,8 +127,7 @@ def run(options: argparse.Namespace) -> int:
         recommender, list(sentences(recommender, describe_curve(curve), sample_recommender)), options.engine
     )
     result["remarks"] = remarks
-    if measured := measured_sentence(transcripts):
-        result["text"].append(measured)
+    add_measured(result, transcripts, None if head is None else head.forecast(curve, batch))
     if options.out is not None:
         write(options, recommender, result, transcripts)
     if to_text is not None:
@@ -127,6 +140,15 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(result)
     return 0
+
+
+def add_measured(result: dict[str, Any], transcripts: Sequence[Transcript], head: HeadForecast | None) -> None:
+    """Add what was measured elsewhere to a recommendation: by the engine that wrote the logs, and of a head."""
+    if measured := measured_sentence(transcripts):
+        result["text"].append(measured)
+    if head is not None:
+        result["text"].append(head.sentence())
+        result["head"] = head.as_json()
 
 
 def report_format(path: Path) -> Callable[[Report], str]:

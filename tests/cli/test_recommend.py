@@ -79,9 +79,16 @@ def test_the_page_gives_the_recommendation_of_quick(call_main: Run, log: Path) -
         assert by_engine[engine]["text"] == done["text"]
 
 
-def test_batch_sets_the_batch_size_of_the_recommendation(call_main: Run, log: Path) -> None:
-    done = call_main("recommend", log, *SMALL_GRID, "--cost-curve", "l4-8b", "--batch", "64", "--json")
+def test_batch_sets_the_batch_size_of_the_recommendation_and_of_a_heads(
+    call_main: Run, log: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "head.json").write_text('{"by_depth": [0.7, 0.6], "pass_cost": 0.1}')
+    arguments = (*SMALL_GRID, "--cost-curve", "l4-8b", "--batch", "64", "--head-profile", tmp_path / "head.json")
+    done = call_main("recommend", log, *arguments, "--json")
     result = json.loads(done.stdout)
+    # Up to 403 rows all forwards of this curve take as long: a step with two drafts costs 1.2.
+    assert result["head"] == pytest.approx({"num_draft": 2, "tau": 2.12, "speedup": 2.12 / 1.2, "break_even": 0.1})
+    assert "2.12 tokens a step with drafts of 2, a forecast speedup of 1.77x" in result["text"][-1]
     assert result["settings"]["batch"] == 64 and "in batches of 64," in result["text"][0]
     (row,) = [row for row in result["batches"] if row["batch"] == 64]
     assert row["speedup"] == result["recommendation"]["speedup"]
@@ -192,6 +199,7 @@ def test_a_report_has_the_figures_the_remarks_and_the_text_to_paste(
         (("log.jsonl", "--docs", "notes"), "--docs needs --out"),
         (("log.jsonl", "--answers"), "--answers needs --out"),
         (("log.jsonl", "--answers", "--out", "nowhere"), "--answers needs --tokenizer, and logs"),
+        (("log.jsonl", "--head-profile", "nowhere.json"), "nowhere.json cannot be read"),
         (("log.jsonl", "--batch", "0"), "--batch is '0'; give 1 to"),
         (("log.jsonl", "--quick", "--grid", "num_draft=4"), "leave out --grid and --keep-outputs"),
         (("nowhere",), "nowhere cannot be read"),
