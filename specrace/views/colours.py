@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 # A method's index in the registry determines its colour; after the last colour, the first is used again.
-HUES = ("#767676", "#56b4e9", "#cc79a7", "#e69f00", "#009e73", "#0072b2", "#d55e00", "#a3a13a")
+HUES = ("#767676", "#e69f00", "#cc79a7", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#a3a13a")
 
 
 def hue_number(index: int) -> int:

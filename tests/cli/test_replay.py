@@ -18,6 +18,7 @@ from specrace.cli.shared.terminal import CleanConsole, Terminal
 from specrace.core.events import Event, Finished, Started
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
+from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui.stage import parts
 from specrace.views.colours import HUES, lane_hues, race_hues
 from specrace.views.frames import RaceView
@@ -176,14 +177,16 @@ def test_a_lane_has_the_same_colour_on_the_page_and_in_the_terminal() -> None:
 
 
 def test_the_lanes_of_a_race_have_different_colours() -> None:
-    # The registry gives jacobi and fusion the same colour; servers have no method.
-    lanes = ["vanilla", "trie", "trie:n=3", "fusion", "trie:n=5", "jacobi", "a server", "another server"]
+    # The registry gives lookahead and fusion the same colour; servers have no method.
+    lanes = ["vanilla", "trie", "trie:n=3", "fusion", "trie:n=5", "lookahead", "a server", "another server"]
     hues, by_method = race_hues(lanes, list(METHODS)), lane_hues(METHODS)
-    assert by_method["jacobi"] == by_method["fusion"]
+    assert by_method["lookahead"] == by_method["fusion"]
     assert [hues[lane] for lane in ("vanilla", "trie", "fusion")] == [
         by_method[method] for method in ("vanilla", "trie", "fusion")
     ]
     assert len({hues[lane] for lane in lanes}) == len(lanes)
+    # In the default race fusion stands beside the trie's blue, so its free colour must not be the other blue.
+    assert race_hues(DEFAULT_LANES, list(METHODS))["fusion"] == "#e69f00"
     many = race_hues([f"trie:n={n}" for n in range(2, 20)], list(METHODS))
     assert many["trie:n=19"] == by_method["trie"], "a lane must get its method's colour when no other colour is free"
 
