@@ -161,7 +161,7 @@ def test_no_command_imports_another() -> None:
         for name, tree in MODULES.items()
         if any(isinstance(node, ast.FunctionDef) and node.name == "add_parser" for node in tree.body)
     }
-    assert parser_makers == {command.__name__ for command in COMMANDS.values()}
+    assert parser_makers == {f"specrace.cli.{command}" for command in COMMANDS}
     for name in parser_makers:
         others = _package_imports(name, for_types=True) & parser_makers - {name}
         assert not others, f"{name} imports {sorted(others)}"

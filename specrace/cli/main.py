@@ -6,65 +6,53 @@ Exit codes: 0 success, 1 a failure of ours, 2 bad arguments or input, 130 interr
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from specrace.cli import (
-    answers,
-    app,
-    bench,
-    calibrate,
-    compare,
-    export,
-    index,
-    lanes,
-    metrics,
-    models,
-    paper,
-    race,
-    recommend,
-    replay,
-    score,
-    site,
-    space,
-    sweep,
-)
+from specrace.cli import space
 from specrace.cli.shared.arguments import Parser, under_torchrun
 from specrace.cli.shared.terminal import exit_code, quiet_model_library, standard_streams
 
 if TYPE_CHECKING:
     from specrace.model.tensor_parallel import Followers
 
-COMMANDS = {
-    "app": app,
-    "race": race,
-    "replay": replay,
-    "export": export,
-    "site": site,
-    "bench": bench,
-    "answers": answers,
-    "index": index,
-    "score": score,
-    "sweep": sweep,
-    "recommend": recommend,
-    "paper": paper,
-    "calibrate": calibrate,
-    "compare": compare,
-    "lanes": lanes,
-    "models": models,
-    "metrics": metrics,
-}
+# The commands, each of which is the name of its module.
+COMMANDS = (
+    "app",
+    "race",
+    "replay",
+    "export",
+    "site",
+    "bench",
+    "answers",
+    "index",
+    "score",
+    "sweep",
+    "recommend",
+    "paper",
+    "calibrate",
+    "compare",
+    "lanes",
+    "models",
+    "metrics",
+)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """A parser of all commands and their arguments."""
+def command_module(name: str) -> Any:
+    """The module of a command. Raises ImportError for a name that is not in COMMANDS."""
+    return importlib.import_module(f"specrace.cli.{name}")
+
+
+def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """A parser of these commands and their arguments, by default of all; only their modules are imported."""
     parser = Parser(prog="specrace", description="Race draft-and-verify decoders on your own documents.")
     parser.add_argument("--traceback", action="store_true", help="before the command: show where an error came from")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    for module in COMMANDS.values():
-        module.add_parser(commands)
+    for name in names:
+        command_module(name).add_parser(commands)
     return parser
 
 
@@ -86,12 +74,25 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
     traceback = False
     with standard_streams():
         try:
-            options = build_parser().parse_args(add_environment_flags(sys.argv[1:] if arguments is None else arguments))
+            words = add_environment_flags(sys.argv[1:] if arguments is None else arguments)
+            options = build_parser(named_commands(words)).parse_args(words)
             options.followers, traceback = followers, options.traceback
-            code: int = COMMANDS[options.command].run(options)
+            code: int = command_module(options.command).run(options)
             return code
         except (Exception, KeyboardInterrupt) as error:
             return exit_code(error, traceback=traceback)
+
+
+def named_commands(words: Sequence[str]) -> Sequence[str]:
+    """The one command that the arguments name, whose parser suffices; all commands if they name none or ask for help.
+
+    To import all commands takes longer than some commands run.
+
+    >>> named_commands(["--traceback", "lanes"])
+    ('lanes',)
+    """
+    rest = [word for word in words if word != "--traceback"][:1]
+    return tuple(rest) if rest and rest[0] in COMMANDS else COMMANDS
 
 
 def add_environment_flags(arguments: Sequence[str]) -> list[str]:
