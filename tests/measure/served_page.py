@@ -25,7 +25,7 @@ from specrace.core.bundled import BUNDLED_MODEL
 from tests.browser import apps
 from tests.browser.apps import FLAGS, find_chromium
 from tests.browser.parts import share
-from tests.measure.vllm_check import CASES, make_environment, running
+from tests.measure.vllm_server import CASES, make_environment, running
 from tests.servers.replies import Answer, as_json, serving
 
 QUESTION, ANSWER_S, READY_MS = "Who coined the term prompt injection?", 600, 300_000
