@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.core.events import Difference, Step, Timing
+from specrace.core.events import Difference, LaneInfo, Served, Step, Timing
 from specrace.core.metrics import (
     LOOP_PERIOD,
     LOOP_REPEATS,
     LOOP_TOKENS,
     LaneMetrics,
+    comparable,
     compare,
     describe_difference,
     first_difference,
     format_speedup,
     loop_tokens,
+    start_metrics,
     too_fast,
 )
 from specrace.core.tree import TokenTree
@@ -218,3 +223,71 @@ def test_a_speedup_has_one_decimal_rounded_half_up() -> None:
     assert [format_speedup(value) for value in (0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95)] == [
         "0.0×", "1.0×", "1.1×", "1.3×", "1.3×", "2.4×", "13.0×",
     ]  # fmt: skip
+
+
+def served_lane(chunks_are_steps: bool, first_tokens: int, **totals: Any) -> LaneMetrics:
+    """The metrics of a lane that a server decodes, before its first step."""
+    served = Served("a server", "a model", chunks_are_steps, first_tokens, **totals)
+    metrics = start_metrics(LaneInfo("served", "Served", 4, served=served))
+    assert metrics.tokens_per_s == 0.0
+    return metrics
+
+
+def counts(metrics: LaneMetrics) -> tuple[int, int, int, int]:
+    return metrics.tokens, metrics.steps, metrics.drafted, metrics.accepted
+
+
+def test_our_own_lane_starts_with_the_time_to_build_its_tables() -> None:
+    metrics = start_metrics(LaneInfo("trie", "Trie", 4, build_ms=1.5))
+    assert (type(metrics), metrics.draft_ms, metrics.decode_ms) == (LaneMetrics, 1.5, 1.5)
+
+
+def test_a_served_draft_of_unknown_size_leaves_the_total_unknown_until_the_server_reports_it() -> None:
+    known = _step([5, 6, 7], [5, 6, 9, 0], emitted=3)
+    metrics = served_lane(True, 2, drafted=9)
+    metrics.add(replace(known, drafted=4))
+    assert counts(metrics) == (3, 1, 4, 2)
+    metrics.add(known)
+    assert counts(metrics) == (6, 2, 0, 4)
+    metrics.add(replace(known, drafted=4))
+    assert metrics.drafted == 0
+    metrics.add(replace(known, drafted=4, end="length"))
+    assert counts(metrics) == (12, 4, 9, 8)
+    # The first chunk's two tokens came before the clock started.
+    assert metrics.tokens_per_s == 1000.0 * 10 / 8.0
+    assert metrics.speedup(LaneMetrics(tokens=1, target_ms=1.0)) == 0.0
+
+
+@pytest.mark.parametrize(("totals", "expected"), [((5, 20, 7), (6, 5, 20, 7)), ((None,) * 3, (6, 0, 0, 0))])
+def test_chunks_that_are_no_steps_count_only_in_the_servers_totals(
+    totals: tuple[int | None, ...], expected: tuple[int, ...]
+) -> None:
+    step = replace(_step([5, 6], [5, 6, 7], emitted=3), drafted=2)
+    metrics = served_lane(False, 1, **dict(zip(("steps", "drafted", "accepted"), totals, strict=True)))
+    metrics.add(step)
+    assert counts(metrics) == (3, 0, 0, 0)
+    metrics.add(replace(step, end="eos"))
+    assert counts(metrics) == expected
+
+
+@pytest.mark.parametrize(("tokens", "first", "per_s"), [(12, 1, 1000.0 * 11 / 2.0), (12, 0, 0.0), (None, 1, 0.0)])
+def test_without_ids_a_rate_needs_the_servers_count_and_that_of_the_first_chunk(
+    tokens: int | None, first: int, per_s: float
+) -> None:
+    metrics = served_lane(True, first, sends_ids=False, tokens=tokens)
+    step = _step([], [4], emitted=0)
+    metrics.add(replace(step, timing=Timing(0.0, 0.0, 0.0)))
+    assert (metrics.tokens, metrics.tokens_per_s) == (0, 0.0)
+    metrics.add(replace(step, end="length"))
+    assert (metrics.tokens, metrics.tokens_per_s) == (tokens or 0, per_s)
+
+
+def test_a_served_lane_with_a_chunk_but_no_time_has_no_rate() -> None:
+    metrics = served_lane(True, 1)
+    metrics.add(replace(_step([], [4], emitted=1), timing=Timing(0.0, 0.0, 0.0)))
+    assert (metrics.tokens, metrics.tokens_per_s) == (1, 0.0)
+
+
+def test_blanks_and_a_cut_last_character_do_not_make_texts_differ() -> None:
+    assert comparable(" the sum \ufffd\ufffd\n") == comparable("the sum\ufffd") == "the sum"
+    assert comparable("\ufffd the suX\ufffd") == "\ufffd the suX"

@@ -143,6 +143,54 @@ def test_layers_of_another_shape_are_refused() -> None:
         store.write(1, torch.zeros(1, 3, 1, 7), torch.zeros(1, 3, 1, 7))
 
 
+def _numbered_layers(store: KVStore) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Write three columns to three layers of different shapes, and return what the writes read back.
+
+    The number of heads, the width of the keys and that of the values differ; a number is 100 * layer + column, and
+    50 more in values.
+    """
+    written = []
+    for layer, (heads, key_width, value_width) in enumerate([(2, 4, 1), (1, 5, 5), (5, 2, 6)]):
+        columns = 100.0 * layer + torch.arange(3, dtype=torch.float64)[None, None, :, None]
+        parts = columns.expand(1, heads, 3, key_width), (columns + 50).expand(1, heads, 3, value_width)
+        keys, values = store.write(layer, *parts)
+        assert torch.equal(keys, parts[0]) and torch.equal(values, parts[1]) and keys.dtype == torch.float64
+        written.append(parts)
+    return written
+
+
+def test_layers_of_different_shapes_have_their_own_storage() -> None:
+    store = KVStore(3, 4)
+    assert store.token_bytes == 0
+    written = _numbered_layers(store)
+    # Keys and values of each layer.
+    numbers = [(2, 4), (2, 1), (1, 5), (1, 5), (5, 2), (5, 6)]
+    assert [tuple(block.shape) for block in store.blocks] == [(1, 1, 1, heads, 4, width) for heads, width in numbers]
+    assert store.token_bytes == 8 * sum(heads * width for heads, width in numbers)
+    store.keep((0, 2))
+    copy = store.clone(6)
+    assert copy.token_bytes == store.token_bytes and copy.length == 2
+    for layer, (keys, values) in enumerate(written):
+        read_keys, read_values = copy.write(layer, keys[:, :, :1], values[:, :, :1])
+        assert torch.equal(read_keys, keys[:, :, [0, 2, 0]]) and torch.equal(read_values, values[:, :, [0, 2, 0]])
+
+
+def test_a_layer_that_differs_from_the_first_leaves_the_others_where_they_are() -> None:
+    store = KVStore(2, 1)
+    store.write(0, _block(7), _block(8))
+    store.write(1, torch.full((1, 2, 1, 3), 9.0), torch.full((1, 2, 1, 3), 10.0))
+    assert store.token_bytes == 4 * (2 + 2 * 2 * 3)
+    assert [block.flatten().tolist() for block in store.blocks[1:]] == [[9.0] * 6, [10.0] * 6]
+    assert store.blocks[0][0].flatten().tolist() == [7, 8]
+
+
+def test_a_layers_own_storage_is_on_its_device() -> None:
+    keys, values = torch.zeros(1, 2, 3, 4, device="meta"), torch.zeros(1, 2, 3, 5, device="meta")
+    read_keys, read_values = KVStore(1, 4).write(0, keys, values)
+    assert (read_keys.device, read_values.device) == (keys.device, values.device)
+    assert (read_keys.shape, read_values.shape) == (keys.shape, values.shape)
+
+
 def test_a_prompt_of_one_token_has_an_empty_prefix() -> None:
     target = tiny_target("gpt2")
     prefix = target.prefill([7])
@@ -227,6 +275,8 @@ def test_a_store_can_be_restored_to_an_empty_one() -> None:
     data = store.data
     store.restore(KVStore(2, 8))
     assert store.length == 0 and store.data is data
+    store.restore(_numbered_store(length=1))
+    assert store.length == 1 and store.data is data
 
 
 def test_each_layer_is_kept_on_its_own_device() -> None:
