@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from specrace.core.cost_curve import CostCurve
 from specrace.core.events import Finished, Step
 from specrace.core.metrics import LaneMetrics
 from specrace.core.sampling_params import SamplingParams
@@ -16,7 +17,7 @@ from specrace.engine.generate import generate
 from specrace.engine.lane import Lane
 from specrace.engine.race import race
 from specrace.engine.setup import RaceTarget
-from specrace.engine.spec import RaceSpec
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
@@ -55,6 +56,14 @@ def test_the_draft_size_and_the_verifier_reach_the_lane(target: TableTarget) -> 
     assert max(step.tree.num_draft for step in steps) == 2
     sampled_steps = list(generate(target, "bigram", PROMPT, max_new_tokens=5, temperature=1.0, verifier="rejection"))
     assert all(step.checks is not None for step in sampled_steps)
+
+
+@pytest.mark.parametrize("curve", [None, CostCurve((1, 9), (1.0, 1.0))])
+def test_room_is_checked_for_the_lanes_own_draft_size(curve: CostCurve | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, checked = TableTarget(), list[tuple[int, ...]]()
+    monkeypatch.setattr(target, "check_length", lambda *sizes: checked.append(sizes))
+    list(generate(target, "trie", PROMPT, max_new_tokens=7, curve=curve))
+    assert checked == [(len(PROMPT), 7, plan_lane(RaceSpec(("trie",)), "trie", "cpu", curve).num_draft)]
 
 
 def test_the_sources_reach_the_drafter(target: TableTarget) -> None:
