@@ -91,7 +91,7 @@ class HeadTreeDrafter(DepthDrafter):
         if len(self._row_costs) != budget + 1:
             # A lane pads its trees to a size that costs less.
             sizes = [pad_rows(self.curve, 1 + count, budget + 1) for count in range(budget + 1)]
-            self._row_costs = [self.curve.at(size) / self.curve.at(1) for size in sizes]
+            self._row_costs = [self.curve.at(size) for size in sizes]
         depth = min(depth, self.depth, self.head.depth, budget, self.head.room)
         guesses: list[Guess] = []
         best: list[Guess] = []

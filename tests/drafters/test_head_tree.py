@@ -12,6 +12,7 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, DrafterInputs
 from specrace.drafters.eagle import EagleDrafter
 from specrace.drafters.head_tree import Confidence
+from specrace.drafters.medusa import MedusaDrafter
 from tests.parts import inputs, step_verdict
 
 FREE_ROWS = CostCurve((1, 99), (1.0, 1.0))
@@ -20,10 +21,10 @@ FREE_ROWS = CostCurve((1, 99), (1.0, 1.0))
 class Guesser:
     """A head that guesses the next number and the one after it, with given probabilities at each depth."""
 
-    room, levels_per_forward = 1 << 20, 1
+    room = 1 << 20
 
-    def __init__(self, *probs: float, depth: int = 99) -> None:
-        self.probs, self.depth = probs, depth
+    def __init__(self, *probs: float, depth: int = 99, levels_per_forward: int = 1) -> None:
+        self.probs, self.depth, self.levels_per_forward = probs, depth, levels_per_forward
         self.forwards = 0
         self.root = 0
 
@@ -54,8 +55,54 @@ def test_budget_depth_and_the_heads_own_depth_bound_the_tree(budget: int, depth:
     assert tree.num_draft == expected
 
 
+def test_the_options_and_the_heads_room_bound_the_tree() -> None:
+    assert drafter_of(Guesser(0.9), depth=2, width=1).propose((4, 5), 9).num_draft == 2
+    tree = drafter_of(Guesser(0.4, 0.3, 0.2), depth=1, width=2).propose((4, 5), 9)
+    assert tree.tokens == (5, 6, 7)
+    head = Guesser(0.9)
+    head.room = 3
+    assert drafter_of(head, width=1).propose((4, 5), 9).num_draft == 3
+
+
+@pytest.mark.parametrize(("build", "depth"), [(EagleDrafter, 6), (MedusaDrafter, 4)])
+def test_by_default_four_guesses_are_drafted_after_each_token(build: type[EagleDrafter], depth: int) -> None:
+    head = Guesser(0.9, 0.02, 0.02, 0.02, 0.02)
+    tree = build(DrafterInputs((4, 5), 99, head=head, head_price=0.0, curve=FREE_ROWS)).propose((4, 5), 500)
+    assert len(tree.children[0]) == 4 and max(tree.depths) == depth
+
+
+def test_the_likeliest_paths_are_continued() -> None:
+    tree = drafter_of(Guesser(0.7, 0.2), price=0.001, width=2).propose((4, 5), budget=12, depth=3)
+    # The likeliest third token comes after the two likeliest.
+    assert (8, 3) in zip(tree.tokens, tree.depths, strict=True)
+
+
+def test_levels_that_share_a_forward_cost_one() -> None:
+    head = Guesser(0.6, levels_per_forward=2)
+    drafter = drafter_of(head, price=2.0, width=1)
+    tree = drafter.propose((4, 5), budget=4, depth=2)
+    assert tree.num_draft == 2 and drafter.note(tree).facts["forwards of the head"] == 1
+    assert drafter.rate(tree) == pytest.approx((1 + 0.6 + 0.36) / (1 + 2.0))
+
+
+def test_padded_rows_count_as_many_as_this_steps_budget_allows() -> None:
+    """Four rows cost less than two or three, so two draft tokens pay only if the tree may be padded to four rows."""
+    cliff = CostCurve((1, 2, 3, 4, 8), (1.0, 1.5, 1.6, 1.2, 1.5))
+    drafter = drafter_of(Guesser(0.3), curve=cliff, width=1)
+    assert [drafter.propose((4, 5), budget).num_draft > 0 for budget in (3, 2, 3)] == [True, False, True]
+
+
+def test_a_rate_is_tokens_over_the_cost_of_rows_and_forwards() -> None:
+    drafter = drafter_of(Guesser(0.9), price=0.25, curve=CostCurve((1, 2, 9), (1.0, 1.25, 3.0)), width=1)
+    tree = drafter.propose((4, 5), 1)
+    assert tree.num_draft == 1 and drafter.rate(tree) == pytest.approx(1.9 / (1.25 + 0.25))
+    # A larger tree counts as one of the largest size of this step.
+    assert drafter.rate(drafter_of(Guesser(0.9), width=1).propose((4, 5), 2)) == pytest.approx(2.71 / 1.5)
+
+
 def test_rows_that_cost_more_than_they_yield_are_not_drafted() -> None:
     steep = CostCurve((1, 9), (1.0, 9.0))
+    assert drafter_of(Guesser(0.5, 0.3), curve=steep).propose((4, 5), 1).num_draft == 0
     assert drafter_of(Guesser(0.5, 0.3), curve=steep).propose((4, 5), 8).num_draft == 0
     assert drafter_of(Guesser(0.5, 0.3)).propose((4, 5), 8).num_draft > 3
 
@@ -83,6 +130,19 @@ def test_only_children_of_accepted_nodes_count() -> None:
     # The first draft token is right, the second wrong; nothing is known of the third.
     drafter.observe(tree, step_verdict(tree, (6, 0, 0, 0)))
     assert drafter.confidence.at(1) > 1.0 > drafter.confidence.at(2) and drafter.confidence.at(3) == 1.0
+
+
+def test_a_correction_is_the_share_of_what_the_head_expected() -> None:
+    drafter = drafter_of(Guesser(0.9), width=1)
+    for count in (1, 2):
+        tree = drafter.propose((4, 5), 1)
+        assert tree.probs is not None and tree.probs[1] <= 1.0
+        drafter.observe(tree, step_verdict(tree, (6, 7)))
+        # Both start at 4; the correction does not count in what the head expected.
+        assert drafter.confidence.at(1) == pytest.approx((4 + count) / (4 + 0.9 * count))
+    sure = drafter_of(Guesser(0.99), width=1)
+    sure.confidence = drafter.confidence
+    assert sure.propose((4, 5), 1).probs == (1.0, 1.0)
 
 
 def test_a_head_that_is_always_wrong_is_soon_asked_rarely() -> None:
@@ -113,10 +173,18 @@ def test_a_lane_without_a_head_is_refused_in_one_sentence(lane: str) -> None:
 def test_a_note_names_what_was_asked_and_expected() -> None:
     drafter = drafter_of(Guesser(0.9), width=1)
     note = drafter.note(drafter.propose((4, 5), 2))
-    assert note.facts["forwards of the head"] == 2 and note.facts["expected"] == "2.71 tokens"
+    assert note.facts == {
+        "drafted": 2,
+        "depth": 2,
+        "forwards of the head": 2,
+        "likeliest first token": "90%",
+        "expected": "2.71 tokens",
+    }
     assert [(row.label, row.tokens) for row in note.rows] == [
         ("eagle head, depth 1, 90% likely", (6,)),
         ("eagle head, depth 2, 90% likely", (7,)),
     ]
     bare = drafter.note(TokenTree.chain(5))
+    unlikely = drafter_of(Guesser(0.1), curve=CostCurve((1, 2), (1.0, 2.0)))
+    assert unlikely.note(unlikely.propose((4, 5), 1)).facts["likeliest first token"] == "none"
     assert bare.facts["likeliest first token"] == "none" and not bare.rows

@@ -7,10 +7,12 @@ import random
 import pytest
 
 from specrace.core.cost_curve import CostCurve
-from specrace.core.tree import TokenTree
-from specrace.drafters import DrafterInputs
+from specrace.core.tree import TokenTree, TreeBuilder
+from specrace.drafters import METHODS, DrafterInputs
 from specrace.drafters.fusion.drafter import FusionDrafter
+from specrace.drafters.fusion.sources import NUM_TOP
 from specrace.drafters.hybrid import HybridDrafter
+from specrace.ngrams.counts import NGramCounts
 from tests.drafters.test_head_tree import Guesser
 from tests.parts import step_verdict
 
@@ -73,3 +75,49 @@ def test_a_free_head_is_always_asked_and_a_dear_one_never(price: float) -> None:
     hybrid_of(COPIED, head, price).propose(COPIED, 4)
     hybrid_of((7, 8), head, price).propose((7, 8), 4)
     assert (head.forwards > 0) == (price == 0.0)
+
+
+def test_options_reach_fusion_and_the_head() -> None:
+    drafter_inputs = DrafterInputs((5, 6), 99, corpus=NGramCounts(), past=((1, 2),), head=Guesser(0.9))
+    default = HybridDrafter(drafter_inputs)
+    assert (default.head.depth, default.head.width) == (6, 4)
+    sources = default.fusion.corpus, default.fusion.past, default.fusion.recycled
+    assert [source is not None for source in sources] == [False, True, False]
+    other = HybridDrafter(drafter_inputs, depth=3, width=2, corpus=True, past=False, recycling=True)
+    assert (other.head.depth, other.head.width) == (3, 2)
+    sources = other.fusion.corpus, other.fusion.past, other.fusion.recycled
+    assert [source is not None for source in sources] == [True, False, True]
+    method = METHODS["hybrid"]
+    assert [method.num_top_with({"recycling": recycling}) for recycling in (True, False)] == [NUM_TOP, 0]
+
+
+def test_budget_and_depth_bound_both_trees() -> None:
+    head = Guesser(0.9)
+    assert max(hybrid_of(COPIED, head).propose(COPIED, 4, depth=1).depths) == 1 and head.forwards == 0
+    context = (*COPIED, 9)
+    assert max(hybrid_of(context, head).propose(context, 4, depth=1).depths) == 1 and head.forwards == 1
+    assert hybrid_of(context, head).propose(context, 1).tokens == (9, 10)
+
+
+@pytest.mark.parametrize(("first", "second", "asked"), [(0.2, 0.9, True), (0.9, 0.2, False)])
+def test_what_counts_is_the_mass_that_fusion_leaves_at_the_next_token(
+    first: float, second: float, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = TreeBuilder(8)
+    builder.add(builder.add(0, 3, first), 4, second)
+    copied = builder.build()
+    head = Guesser(0.9)
+    hybrid = hybrid_of((7, 8), head, price=0.5)
+    monkeypatch.setattr(hybrid.fusion, "propose", lambda *_: copied)
+    hybrid.propose((7, 8), 4)
+    assert (head.forwards > 0) == asked
+
+
+def test_a_head_as_dear_as_a_step_is_not_asked_and_one_without_guesses_does_not_describe_the_draft() -> None:
+    steep = CostCurve((1, 2), (1.0, 9.0))
+    head = Guesser()
+    for price, forwards in ((1.0, 0), (0.3, 1)):
+        hybrid = HybridDrafter(DrafterInputs((7, 8), 99, head=head, head_price=price, curve=steep))
+        tree = hybrid.propose((7, 8), 4)
+        assert tree.num_draft == 0 and head.forwards == forwards
+        assert "forwards of the head" not in hybrid.note(tree).facts
