@@ -19,7 +19,16 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import verify
 from specrace.drafters import METHODS
 from specrace.drafters.jacobi import JacobiDrafter
-from specrace.drafters.lookahead import LookaheadDrafter, NGramPool, fitting_size, fitting_window
+from specrace.drafters.lookahead import (
+    POOL_SCORING,
+    LookaheadDrafter,
+    NGramPool,
+    PoolDrafter,
+    build_on_chains,
+    fitting_size,
+    fitting_window,
+    window_size,
+)
 from tests.parts import VOCAB, TableTarget, continuation, function_lane, inputs, markov, perturbed_logits, step_verdict
 
 # Values of the paper's W (columns), N (tokens of an n-gram) and G (n-grams verified in a step).
@@ -309,6 +318,15 @@ def test_a_budget_below_the_full_size_narrows_the_window(n: int, w: int, g: int,
     assert all(sizes) and max(sizes) <= budget
 
 
+def test_a_budget_that_falls_while_the_window_fills_narrows_it() -> None:
+    drafter, rng = make_drafter(8, 5, 0), random.Random(2)
+    pending = fill(drafter, rng, steps=2)
+    wide = drafter.propose([pending], 10_000).num_draft
+    drafter, rng = make_drafter(8, 5, 0), random.Random(2)
+    tree = drafter.propose([fill(drafter, rng, steps=2)], 15)
+    assert 0 < tree.num_draft <= 15 < wide
+
+
 @pytest.mark.parametrize(("n", "w", "g"), [*SETTINGS, (5, 15, 15)])
 def test_every_draft_size_is_used_for_drafts(n: int, w: int, g: int) -> None:
     """If no window of N rows fits into the draft size, N is reduced, so the lane never becomes a second vanilla."""
@@ -375,6 +393,29 @@ def test_pool_from_prompt_has_every_ngram_of_prompt_and_output(n: int) -> None:
 def test_without_pool_from_prompt_the_pool_starts_empty() -> None:
     drafter = LookaheadDrafter(inputs([2, 3, 4] * 5), n=3, window=2, guesses=5)
     assert all(drafter.pool.after(token) == [] for token in range(VOCAB))
+
+
+@pytest.mark.parametrize(("n", "w", "g", "budget"), [(3, 5, 0, 40), (4, 5, 3, 40), (5, 15, 7, 40), (5, 8, 7, 9)])
+def test_a_scored_lookahead_pays_for_the_window_that_it_would_draft(n: int, w: int, g: int, budget: int) -> None:
+    """Without n-grams of the text, a full window is all that is drafted."""
+    drafter, rng, pending = make_drafter(w, n, g), random.Random(1), 5
+    for _ in range(n - 1):
+        drafter.pool = NGramPool(0)
+        tree = drafter.propose([pending], budget)
+        verdict = step_verdict(tree, random_targets(tree, rng))
+        drafter.observe(tree, verdict)
+        pending = verdict.bonus
+    options = {"n": n, "window": w, "guesses": g}
+    assert drafter.is_filled and window_size(options, budget) == tree.num_draft > 0
+    assert window_size(options, 0) == 0
+
+
+def test_only_jacobi_is_refused_by_score_and_keeps_its_window_on_chains() -> None:
+    assert POOL_SCORING.refuses is not None
+    assert POOL_SCORING.refuses({"n": 3}) == "" and POOL_SCORING.refuses({"n": 2}).startswith("n=2 is Jacobi,")
+    for n, kind in ((2, LookaheadDrafter), (3, PoolDrafter)):
+        drafter = build_on_chains(inputs((4, 5, 6)), n=n, window=7)
+        assert type(drafter) is kind and drafter.window == 7
 
 
 def test_the_first_row_is_drawn_from_the_prompt() -> None:

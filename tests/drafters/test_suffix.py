@@ -70,6 +70,11 @@ def test_past_outputs_are_a_second_text() -> None:
     assert SuffixDrafter(inputs((4,), past=[(4,), (4, 6)])).propose((4,), 4).tokens == (4, 6)
 
 
+def test_the_most_frequent_token_is_drafted_where_most_outputs_end() -> None:
+    past = [(5, 1, 2)] * 3 + [(6, 1, 2, 3)] * 2 + [(7, 1, 2, 4)]
+    assert SuffixDrafter(inputs((1, 2), past=past)).propose((1, 2), 1).tokens == (2, 3)
+
+
 def test_of_equal_scores_the_requests_text_wins() -> None:
     prompt = (1, 2, 1)
     past = ((1, 3), (1,))  # 3 follows 1 with probability 1/2, as 2 does in the prompt

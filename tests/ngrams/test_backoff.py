@@ -163,3 +163,12 @@ def test_a_given_automaton_is_not_built_again() -> None:
     model = BackoffModel(3, automaton=automaton)
     assert model.automaton is automaton and model.longest == 3
     assert estimate(model, automaton.suffix())[0] == {2: pytest.approx(1 / 3)}
+
+
+def test_worked_example_of_contexts_with_several_continuations() -> None:
+    """After 1 2 came 3 and 4, which leaves 4/6; after 2 also 6, which leaves 6/9 of that."""
+    model = BackoffModel(2, [1, 2, 3, 1, 2, 4, 5, 2, 6, 1, 2])
+    probs: dict[int, float] = {}
+    assert model.blend(model.automaton.suffix(), probs, 1.0) == pytest.approx(4 / 6 * 6 / 9)
+    share = 4 / 6 * (1 - 6 / 9) / 3
+    assert probs == pytest.approx({3: 1 / 6 + share, 4: 1 / 6 + share, 6: share})

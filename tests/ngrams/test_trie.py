@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from specrace.core.tree import TokenTree
@@ -77,6 +77,7 @@ def test_nodes_count_their_windows_and_have_children_one_token_further(text: lis
 
 
 @given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20))
+@example([0, 1, 2, 0, 1, 2], 4, 2, [])
 def test_copies_count_the_ngrams_of_the_initial_text_several_times(
     text: list[int], n: int, copies: int, added: list[int]
 ) -> None:

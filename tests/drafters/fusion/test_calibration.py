@@ -77,6 +77,33 @@ def test_tokens_that_replaced_short_matches_are_not_stored() -> None:
     assert set(probs) == {50} and probs[50] < 0.9
 
 
+def test_worked_example_of_what_came_instead_of_a_copy() -> None:
+    """51 came for 50 in an earlier answer, then 51 and 52 in this one, each time after a match of five tokens."""
+    earlier = Calibration(8)
+    earlier.learn(5, 50, 0.8, 51)
+    assert earlier.tokens[50].expected == pytest.approx(0.8 * 3.6 / 4)
+    calibration = Calibration(8, earlier)
+    assert calibration.seen_instead_of(50) == {51}
+    for token in (51, 52, 51):
+        calibration.learn(5, 50, 0.8, token)
+    assert calibration.tokens[50].instead == {51: 2, 52: 1}
+    expected = 0.8 * 3.6 * (1 / 4 + 1 / 4.8 + 1 / 5.6 + 1 / 6.4)
+    # Of two expected hits in advance and these, only the two came.
+    left = 0.8 * 2 / (2 + expected)
+    probs = {50: 0.8, 51: 0.1}
+    escape = calibration.revise(probs, 0.1, 50)
+    # Witten and Bell: of 4 tokens of 2 kinds, 51 came three times.
+    mass = 0.1 + 0.8 - left
+    assert probs == pytest.approx({50: left, 51: 0.1 + mass * 3 / 8, 52: mass / 8})
+    assert escape == pytest.approx(mass * 4 / 8)
+
+
+def test_a_match_of_three_tokens_is_a_copy() -> None:
+    calibration = Calibration(8)
+    calibration.learn(Calibration.MIN_COPY, 50, 0.9, 51)
+    assert calibration.seen_instead_of(50) == {51}
+
+
 def test_a_calibration_starts_from_an_earlier_one_without_changing_it() -> None:
     earlier = Calibration(2)
     for _ in range(400):
@@ -103,6 +130,21 @@ def test_earlier_answers_are_predicted_token_by_token() -> None:
     assert earlier.calibration.seen_instead_of(FULL_STOP) == {OPENING}
     outcomes = earlier.calibration.tokens[CLOSING]
     assert outcomes.hits == 1 and outcomes.expected > 0
+
+
+def test_the_likeliest_token_of_an_answer_is_predicted_and_not_the_largest() -> None:
+    earlier = EarlierAnswers(8)
+    earlier.add((2, 4, 2, 4, 2, 9, 2), (4,))
+    assert {token: outcomes.hits for token, outcomes in earlier.calibration.tokens.items()} == {4: 1}
+
+
+def test_the_start_of_an_answer_is_predicted_from_the_end_of_its_prompt() -> None:
+    earlier = EarlierAnswers(8)
+    earlier.add((50, 51), (1, 2, 3, 4))
+    # All of a short prompt is in the index, so that an answer's start is found after it.
+    assert earlier.model.automaton.tokens == [50, 51, 1, 2, 3, 4, END]
+    earlier.add((1, 2, 3), (4,))
+    assert earlier.calibration.tokens[4].hits == 1
 
 
 def test_the_end_of_an_earlier_output_is_not_a_prediction() -> None:

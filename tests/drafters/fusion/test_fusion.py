@@ -669,3 +669,85 @@ def test_a_chain_goes_deeper_than_a_tree_of_its_size() -> None:
     chain = FusionDrafter(inputs(prompt, curve=FREE), chain=True).propose(prompt, 5)
     assert tree.num_draft == chain.num_draft == max(chain.depths) == 5
     assert max(tree.depths) < 5
+
+
+def test_only_the_corpus_option_reads_the_documents() -> None:
+    assert [METHODS["fusion"].corpus_part_with({"corpus": corpus}) for corpus in (True, False)] == ["corpus", ""]
+
+
+def test_a_new_curve_cuts_the_next_draft() -> None:
+    prompt = [1, 2, 3, 4] * 6
+    drafter = fusion(prompt, FREE)
+    for curve, num_draft in ((STEEP, 0), (FREE, 20)):
+        drafter.change_curve(curve)
+        assert drafter.propose(prompt, 20).num_draft == num_draft
+
+
+def test_an_index_of_the_same_size_is_another_one_if_an_output_was_dropped() -> None:
+    past = PastOutputs([(1, 2, 3)], max_outputs=1)
+    drafter = fusion([4, 1, 2], past_outputs=past)
+    drafter.propose([4, 1, 2], 1)
+    growth = drafter.growth
+    drafter.read_past(past)
+    assert drafter.growth is growth, "nothing was added, so the draft is still the same"
+    past.add((1, 2, 7))
+    drafter.read_past(past)
+    assert drafter.propose([4, 1, 2], 1).tokens == (2, 7)
+
+
+def test_a_step_that_may_not_draft_says_nothing_about_predictions() -> None:
+    drafter = fusion([1, 2, 3, 1, 2])
+    drafter.cool_down.pause, drafter.cool_down._hits_to_resume = 100, 4
+    for _ in range(3):
+        drafter.cool_down.watch(True)
+    bare = drafter.propose([1, 2], 0)
+    drafter.observe(bare, step_verdict(bare, [9]))
+    assert drafter.cool_down.pause == 100
+    drafter.cool_down.watch(True)
+    assert drafter.cool_down.pause == 0
+
+
+def test_a_note_says_how_long_a_pause_is() -> None:
+    drafter = fusion([1, 2, 3, 1, 2])
+    drafter.cool_down.pause, drafter.cool_down._hits_to_resume = 6, 6
+    assert drafter.note(drafter.propose([1, 2], 4)).facts["why"] == "earlier drafts did not pay; none for 5 more steps"
+
+
+def test_a_draft_of_another_drafter_calibrates_the_prediction_at_the_root() -> None:
+    """After it, counts and matches are those of a fusion that was told the same text in its own steps."""
+    prompt, past = [1, 2, 3, 9, 1, 2], ((1, 2, 9, 4, 5),) * 2
+    follower, drafter = fusion(prompt, past_outputs=past), fusion(prompt, past_outputs=past)
+    follower.propose(prompt, 4)
+    other = TokenTree.chain(2, [9, 4])
+    follower.follow(other, step_verdict(other, [9, 4, 7]))
+    context = list(prompt)
+    for token in (9, 4, 7):
+        drafter.propose(context, 4 if token == 9 else 0)
+        bare = TokenTree.chain(context[-1])
+        drafter.observe(bare, step_verdict(bare, [token]))
+        context.append(token)
+    assert follower.calibration.hits == drafter.calibration.hits
+    assert follower.calibration.expected == drafter.calibration.expected
+    assert follower._past_match == drafter._past_match
+    assert follower.propose(context, 8).tokens == drafter.propose(context, 8).tokens
+
+
+def test_a_copied_row_of_likely_tokens_belongs_to_the_two_tokens_before() -> None:
+    drafter, context = fusion([5, 6], copy=True), [5, 6]
+    for token in (5, 6, 9):
+        drafter.propose(context, 2)
+        bare = TokenTree.chain(context[-1])
+        drafter.observe(bare, step_verdict(bare, [token]))
+        context.append(token)
+    assert drafter.recycled is not None
+    assert drafter.recycled.rows == {(5, 6): (9,), (6, 5): (6,), (6,): (9,), (5,): (6,)}
+    # The third step's row was that of both tokens, and 9 was not in it.
+    assert drafter.recycled.hits == [4.0] * 3
+    assert drafter.recycled.expected[1] == 4.0 < drafter.recycled.expected[2]
+
+
+def test_before_a_texts_first_token_is_none() -> None:
+    drafter = fusion([6], copy=True)
+    bare = drafter.propose([6], 0)
+    drafter.observe(bare, step_verdict(bare, [7]))
+    assert drafter.recycled is not None and set(drafter.recycled.rows) == {(-1, 6), (6,)}
