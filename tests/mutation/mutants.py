@@ -78,6 +78,7 @@ GROUPS = {
     "lane": Group(
         ("engine/lane.py",),
         (
+            "tests/engine/test_chains.py",
             "tests/engine/test_lane.py",
             "tests/drafters/test_notes.py",
             "tests/engine/test_race.py",
@@ -88,7 +89,9 @@ GROUPS = {
     "race": Group(
         ("engine/race.py", "engine/setup.py", "engine/prepare.py", "engine/badge.py", "engine/generate.py"),
         (
+            "tests/engine/test_chains.py",
             "tests/engine/test_generate.py",
+            "tests/engine/test_heads.py",
             "tests/engine/test_race.py",
             "tests/engine/test_rejection.py",
             "tests/engine/test_repeats.py",
