@@ -1,6 +1,6 @@
 """Makes an environment with vLLM for CPUs, starts vLLM on loopback with a drafter, and keeps what it answered.
 
-For `vllm_check` and `served_page`.
+For `vllm_check`, `vllm_heads` and `served_page`.
 """
 
 from __future__ import annotations
