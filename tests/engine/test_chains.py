@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from specrace.core.errors import InputError
+from specrace.core.events import Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
@@ -78,3 +79,10 @@ def test_lookahead_keeps_its_pool_and_drops_its_window() -> None:
     assert drafter.propose((*PROMPT, 4), 12).tokens == (4, 5, 2)
     jacobi = RaceSpec(("lookahead",), options={"lookahead": {"n": 2}})
     assert type(plan_lane(jacobi, "lookahead", "cpu", chains_only=True).build(inputs(PROMPT))) is LookaheadDrafter
+
+
+def test_a_race_reports_the_options_with_which_its_lanes_draft_chains() -> None:
+    started = next(race(ChainTarget(), PROMPT, RaceSpec(("fusion", "lookahead"))))
+    assert isinstance(started, Started)
+    options = {info.lane: info.options for info in started.lanes}
+    assert options["fusion"]["chain"] is True and options["lookahead"]["pool_from_prompt"] is True
