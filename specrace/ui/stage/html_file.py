@@ -8,6 +8,7 @@ import hashlib
 import html
 import importlib.util
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -132,7 +133,7 @@ def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
 <body>
 <div class="gradio-container">
 <header id="top-bar"><div id="brand">{BRAND}</div><div id="tour">{read_static("tour.html")}</div>
-<div id="menu">{read_static("menu.html")}</div></header>
+<div id="menu">{_menu()}</div></header>
 <main id="stage-host">{read_static("stage/stage.html")}</main>
 <footer id="provenance"></footer>
 </div>
@@ -142,6 +143,11 @@ def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
 </body>
 </html>
 """
+
+
+def _menu() -> str:
+    """The page's menu without its links, which lead to the server."""
+    return re.sub(r"\s*<a .*?</a>", "", read_static("menu.html"))
 
 
 def _script() -> str:
