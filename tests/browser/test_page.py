@@ -259,6 +259,9 @@ def test_the_page_says_which_of_a_visitor_s_files_are_used(app: Any, open_page: 
     expect(page.locator(".announcer")).to_contain_text("Left out: large.txt is too large")
     examples = ["What do the documents say about “Owls”?", "Explain: “The owl hears a mouse under the snow.”"]
     expect(page.locator(".example")).to_have_text(examples)
+    # The whole button opens the choice of more files.
+    with page.expect_file_chooser():
+        page.locator("#files .icon-button").first.click(position={"x": 6, "y": 6})
     race(page, "What does the owl hear?")
     expect(page.locator(".passage h3")).to_have_count(1)
     clear_files(page)

@@ -236,10 +236,15 @@ def phone(phone_page: Page) -> Page:
 
 
 def test_a_phone_shows_who_won_and_every_lane_on_its_first_screen(phone: Page) -> None:
-    for name in (".announcer", *(f".pane header >> nth={lane}" for lane in range(6)), ".track .bar >> nth=5"):
+    for name in (
+        "#brand p",
+        ".announcer",
+        *(f".pane header >> nth={lane}" for lane in range(6)),
+        ".track .bar >> nth=5",
+    ):
         box = phone.locator(name).bounding_box()
         assert box and box["y"] >= 0 and box["y"] + box["height"] <= PHONE["height"], name
-    expect(phone.locator(".pane.winner .speedup")).to_contain_text("×")
+    expect(phone.locator(".pane.winner.featured .speedup")).to_contain_text("×")
     # From top to bottom: a lane's name, its bar, the name of the next lane.
     names = [phone.locator(f".pane h3 >> nth={lane}").bounding_box() for lane in range(6)]
     bars = [phone.locator(f".track .bar >> nth={lane}").bounding_box() for lane in range(6)]
@@ -251,7 +256,7 @@ def test_a_phone_shows_who_won_and_every_lane_on_its_first_screen(phone: Page) -
 def test_a_phone_shows_the_winner_s_text_and_a_tap_on_a_lane_s_row_shows_its_text(phone: Page) -> None:
     texts = phone.locator(".pane .text:visible")
     expect(texts).to_have_count(1)
-    expect(phone.locator(".pane.winner .text")).to_be_visible()
+    expect(phone.locator(".pane.winner.featured .text")).to_be_visible()
     for lane in (4, 1):
         bar = phone.locator(".track .bar").nth(lane).bounding_box()
         assert bar
@@ -260,13 +265,13 @@ def test_a_phone_shows_the_winner_s_text_and_a_tap_on_a_lane_s_row_shows_its_tex
         expect(phone.locator(".pane .text").nth(lane)).to_be_visible()
     phone.locator(".solo").nth(1).tap()
     expect(texts).to_have_count(1)
-    expect(phone.locator(".pane.winner .text")).to_be_visible()
+    expect(phone.locator(".pane.winner.featured .text")).to_be_visible()
 
 
 def test_a_phone_shows_a_lane_s_text_below_its_name_and_all_of_the_player(phone: Page) -> None:
-    head, text = (phone.locator(f".pane.winner {part}").bounding_box() for part in ("header", ".text"))
+    head, text = (phone.locator(f".pane.winner.featured {part}").bounding_box() for part in ("header", ".text"))
     assert head and text and text["y"] == pytest.approx(head["y"] + head["height"], abs=0.5)
-    mark = phone.locator(".pane.winner .solo").evaluate("node => getComputedStyle(node, '::before').content")
+    mark = phone.locator(".pane.winner.featured .solo").evaluate("node => getComputedStyle(node, '::before').content")
     assert mark == '"▾ "'
     assert phone.locator(".player").evaluate("row => row.scrollWidth <= row.clientWidth")
     for name in ("play", "result", "share"):

@@ -20,6 +20,7 @@ export const cases = {
       { ...RESULT, outcome: "disturbed", recorded: "true" },
       { mode: "replay", running: "true" },
       { ...RESULT, recorded: "true" },
+      { ...RESULT, recorded: "true", otherQuestion: "true" },
     ].map(nameState),
     [
       "",
@@ -34,6 +35,7 @@ export const cases = {
       "Disturbed",
       "Replay",
       "Replayed",
+      "Earlier race",
     ],
   ],
   "a recorded race names its model while it is played and at its end": () => [
@@ -43,8 +45,9 @@ export const cases = {
         nameModel({ mode: "replay", recorded: "false", model: "m" }),
         nameModel({ mode: "replay", recorded: "true", model: "" }),
         nameModel({ mode: "replay", recorded: "true", model: "m + an adapter" }),
+        nameModel({ mode: "result", recorded: "true", model: "m", otherQuestion: "true" }),
       ),
-    ["", " m", " m", "", "", " m"],
+    ["", " m", " m", "", "", " m", ""],
   ],
   "the badge follows the stage": async () => {
     const [stage, badge] = put(["section", {}], ["span", {}]).children;

@@ -5,6 +5,7 @@ import { shorten } from "../lib/format.js";
 
 const TITLES = {
   Repeating: "The server runs the same race again, out of sight, until its figures are stable. Stop ends that.",
+  "Earlier race": "The stage still shows the race before. Press Race to ask the question that is typed.",
   Disturbed: "Other work on the machine disturbed the race, so that its figures do not count.",
 };
 
@@ -13,15 +14,16 @@ const MAX_NAME = 24;
 
 /**
  * The state in a word or two; "" if the stage is empty. The arguments are the stage's data attributes: `outcome` is
- * "counted", "stopped" or "disturbed", `held` whether a vote
- * holds the start, `again` is how many repetitions have ended.
+ * "counted", "stopped" or "disturbed", `held` whether a vote holds the start, `otherQuestion` whether another question is
+ * typed, `again` is how many repetitions have ended.
  * @param {DOMStringMap} data
  */
-export function nameState({ phase, mode, held, running, outcome, recorded, again }) {
+export function nameState({ phase, mode, held, running, outcome, recorded, again, otherQuestion }) {
   if (phase === "waiting") return "Preparing";
   if (mode === "live") return held === "true" ? "Waiting" : "Racing";
   if (mode === "replay") return "Replay";
   if (mode !== "result") return "";
+  if (otherQuestion === "true") return "Earlier race";
   // Run 1 is the race itself, and the one after the runs that have ended is now running.
   if (running === "true") return `Repeating: run ${Number(again ?? 0) + 2}`;
   if (outcome === "stopped") return "Stopped";
@@ -33,8 +35,9 @@ export function nameState({ phase, mode, held, running, outcome, recorded, again
  * The model that a recorded race was run with, which need not be the page's; "" in a race of this visit.
  * @param {DOMStringMap} data
  */
-export function nameModel({ recorded, model, mode }) {
+export function nameModel({ recorded, model, mode, otherQuestion }) {
   if (recorded !== "true" || !model || !["replay", "result"].includes(mode)) return "";
+  if (mode === "result" && otherQuestion === "true") return "";
   // Without its adapter's name, which is in the line below the panes.
   return ` ${shorten(model.split(" + ", 1)[0], MAX_NAME)}`;
 }
