@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from specrace.core.events import Finished, LaneInfo, LaneResult, LaneSpread, Repeated, Started
@@ -53,8 +53,15 @@ def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
 
 
 def find_fastest(finished: Finished, repeated: Repeated | None) -> LaneResult:
-    """The lane with the highest speedup, which is one of ours: a server's is 0."""
-    return max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
+    """The lane with the highest speedup, which is one of ours: a server's is 0; the first of those that are level."""
+    return _find_leaders(finished, repeated)[0]
+
+
+def _find_leaders(finished: Finished, repeated: Repeated | None) -> list[LaneResult]:
+    """The lanes whose speedup, as it is shown, is the highest: the decimals that are not shown rank no lane."""
+    lanes = [with_medians(lane, repeated) for lane in finished.lanes]
+    highest = format_speedup(max(lane.speedup for lane in lanes))
+    return [lane for lane in lanes if format_speedup(lane.speedup) == highest]
 
 
 def format_range(lane: str, repeated: Repeated | None, suffix: str = "") -> str:
@@ -71,10 +78,11 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
     if finished.stopped:
         return CUT if finished.cut else "Stopped before the end; the figures are those of the tokens so far."
     titles = {info.lane: info.title for info in started.lanes}
-    fastest = find_fastest(finished, repeated)
+    leaders = _find_leaders(finished, repeated)
     if len(finished.lanes) == 1:
+        fastest = leaders[0]
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
-    sentences = f"{_result(finished, repeated, fastest, titles)} {_comparison(started, finished)}"
+    sentences = f"{_result(finished, repeated, leaders, titles)} {_comparison(started, finished)}"
     served = {info.lane for info in started.lanes if info.served is not None}
     if served:
         rates = [
@@ -115,16 +123,22 @@ def _describe_rate(result: LaneResult, spread: LaneSpread | None) -> str:
     return f"{result.tokens_per_s:.1f} tokens/s{rates}"
 
 
-def _result(finished: Finished, repeated: Repeated | None, fastest: LaneResult, titles: Mapping[str, str]) -> str:
+def _result(
+    finished: Finished, repeated: Repeated | None, leaders: Sequence[LaneResult], titles: Mapping[str, str]
+) -> str:
     """How much faster the fastest lane is than vanilla, or why the figures do not count."""
     if repeated is not None and repeated.disturbed:
         return repeated.note
     if repeated is None and finished.pace is not None and finished.pace.disturbed:
         return f"{finished.pace.note} Race again."
+    fastest = leaders[0]
     speedup = format_speedup(fastest.speedup)
     if fastest.lane == "vanilla" or speedup == format_speedup(1):
         return "No lane was faster than vanilla."
     runs = "" if repeated is None else f" over {repeated.runs} runs"
+    if len(leaders) > 1:
+        *others, last = (titles[lane.lane] for lane in leaders)
+        return f"{', '.join(others)} and {last} are level: {speedup} vanilla{runs}."
     tau = f", with {fastest.tau:.1f} tokens per step" if fastest.tau > 1 else ""
     return f"{titles[fastest.lane]} is fastest: {speedup} vanilla{format_range(fastest.lane, repeated, runs)}{tau}."
 

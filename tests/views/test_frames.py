@@ -264,6 +264,11 @@ def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
     )
     as_fast = Finished((result("vanilla"), result("trie", speedup=1.04)))
     assert headline(start, as_fast).startswith("No lane was faster than vanilla.")
+    # Decimals that are not shown make no lane the fastest.
+    level = Finished((result("vanilla"), result("trie", speedup=3.15), result("fusion", speedup=3.17)))
+    assert headline(started(("vanilla", "trie", "fusion")), level).startswith(
+        "Trie and Fusion are level: 3.2× vanilla. "
+    )
     slower = Finished((result("vanilla"), result("trie", speedup=0.5, identical=False)))
     assert headline(start, slower) == "No lane was faster than vanilla. Trie differs from vanilla."
     assert headline(start, Finished(faster.lanes, stopped=True)).startswith("Stopped")

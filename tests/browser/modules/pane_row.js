@@ -22,6 +22,23 @@ export const cases = {
       [[[true, false], "1", "true"], [[false, false], ""], [undefined, 1, undefined], "2"],
     ];
   },
+  "a lane that is shown alone has a button that leads back": () => {
+    const { row, shown } = drawRow();
+    const hidden = () => row.panes.map((pane) => pane.leave.hidden);
+    const before = hidden();
+    row.panes[1].solo.click();
+    const alone = hidden();
+    row.panes[1].leave.click();
+    return [
+      [before, alone, hidden(), shown],
+      [
+        [true, true],
+        [true, false],
+        [true, true],
+        [undefined, 1, undefined],
+      ],
+    ];
+  },
   "new panes are all shown": () => {
     const { row, shown } = drawRow();
     row.toggleSolo(0);

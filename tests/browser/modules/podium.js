@@ -10,6 +10,10 @@ export const cases = {
     findFastest([1, 1.04, 0.96, 1.06].map((speedup) => ({ speedup }))).map((row) => row.speedup),
     [1.06, 1, 1.04],
   ],
+  "lanes whose speedups are shown alike share a place": () => [
+    rankLanes([1, 3.15, 3.17, 3.14].map((speedup) => ({ speedup }))),
+    [4, 1, 1, 3],
+  ],
   "lanes of equal speed share a place, also on the podium": () => {
     const host = put();
     const rows = [1, 1.04, 0.9, 0.8].map((speedup) => ({ title: `${speedup}`, speedup, tokens_per_s: 1 }));

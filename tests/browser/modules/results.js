@@ -15,6 +15,12 @@ export const cases = {
     describeFastest(ROWS),
     "Why Trie is fastest: it prints 5.0 tokens per step, vanilla 1. The model accepted 75 % of its drafts, and a step took 2.00 times as long as one of vanilla's.",
   ],
+  "of lanes that are level none is the fastest": () => [
+    describeFastest([ROWS[0], { ...ROWS[1], speedup: 3.15 }, { ...ROWS[1], title: "Fusion", speedup: 3.17 }]).split(
+      ":",
+    )[0],
+    "Why Trie is as fast as Fusion",
+  ],
   "figures that a server did not report are not shown as 0": () => {
     const host = put(
       ["h2", {}],

@@ -4,7 +4,7 @@
 import { make, setWords } from "../lib/dom.js";
 import { countOf, formatSpeedup } from "../lib/format.js";
 import { isServed } from "../lib/lanes.js";
-import { findBest } from "../stage/results.js";
+import { findBest, nameLeaders } from "../stage/results.js";
 
 const CAPTION_MS = 4200;
 const REPEAT_MS = 16_000;
@@ -173,7 +173,7 @@ export class Explainer {
     const best = findBest(rows);
     if (!best) return;
     const cost = (best.tau / best.speedup).toFixed(2);
-    this.why = `${best.title} is fastest: ${best.tau.toFixed(1)} tokens per step, and a step took ${cost} times as long as vanilla's.`;
+    this.why = `${nameLeaders(rows, best)}: ${best.tau.toFixed(1)} tokens per step, and a step took ${cost} times as long as vanilla's.`;
     this.showCaption("why", this.why);
   }
 

@@ -9,7 +9,7 @@ import { isServed, shortTitle } from "../lib/lanes.js";
 import { withoutBidiControls } from "../lib/pieces.js";
 import { speedupSoFar } from "../panes/pane_row.js";
 import { describeSpeed, playbackMs, playbackSpeed } from "../stage/playback_speed.js";
-import { rankedRows, findFastest } from "../stage/podium.js";
+import { rankedRows, findFastest, rankLanes } from "../stage/podium.js";
 import { breakIntoLines } from "./text_lines.js";
 
 // Shapes for slides and for phones, in pixels.
@@ -76,6 +76,7 @@ export class FilmPicture {
     this.speed = playMs ? this.raceMs / playMs : playbackSpeed(this.raceMs);
     this.counts = reel.phase !== "stopped" && !(reel.repeated ?? reel.pace)?.disturbed;
     this.ranking = this.counts ? findFastest(reel.results).map((row) => reel.results.indexOf(row)) : [];
+    this.places = this.counts ? rankLanes(reel.results) : [];
     const drafting = this.ranking.find((lane) => lane > 0) ?? reel.head.lanes.length - 1;
     // The lanes whose text is shown.
     this.shown = [...new Set([0, drafting])];
@@ -167,7 +168,7 @@ export class FilmPicture {
     const inner = this.width - 2 * SIDE;
     const nameWidth = NAME_SHARE[this.shape] * inner;
     const middle = y + line / 2;
-    const isWinner = this.isOver && this.ranking[0] === index && this.lanes.length > 1;
+    const isWinner = this.isOver && this.places[index] === 1 && this.lanes.length > 1;
     const name = { x: SIDE, y: middle, width: nameWidth - ROW_GAP, size, weight: isWinner ? 700 : 400 };
     this.write(context, shortTitle(lane), { ...name, colour: this.theme.ink });
     const bar = { x: SIDE + nameWidth, width: inner - nameWidth - this.figurePx - ROW_GAP };

@@ -13,13 +13,13 @@ export function formatTime(ms) {
 
 // A speedup with one decimal, rounded half up, like format_speedup in core/metrics.py.
 export function formatSpeedup(speedup) {
-  return `${(Math.floor(10 * speedup + 0.5) / 10).toFixed(1)}×`;
+  return `${rankingSpeedup({ speedup }).toFixed(1)}×`;
 }
 
-// The speedup by which lanes are ranked. A speedup that is shown as 1.0× counts as 1, like vanilla's.
+// The speedup by which lanes are ranked, which is the one that is shown: the other decimals rank no lane.
 /** @param {Pick<ResultRow, "speedup">} row */
 export function rankingSpeedup({ speedup }) {
-  return formatSpeedup(speedup) === formatSpeedup(1) ? 1 : speedup;
+  return Math.floor(10 * speedup + 0.5) / 10;
 }
 
 /**

@@ -73,6 +73,9 @@ export class Pane {
     this.solo.type = "button";
     this.solo.setAttribute("aria-pressed", "false");
     title.append(this.solo);
+    this.leave = make("button", "all-lanes", "All lanes", "Show all lanes again");
+    this.leave.type = "button";
+    this.leave.hidden = true;
     const measured = make("small", "measured", `measured on ${method.lane}`, TOOLTIPS.measured);
     head.append(title, ...(isServed(method) ? [measured] : [this.speedup, this.range]));
     head.append(
@@ -80,6 +83,7 @@ export class Pane {
       this.drawMeter("tau", this.tau, "tok/step"),
       this.loops,
       this.badge,
+      this.leave,
     );
     this.text = make("div", "text");
     this.text.tabIndex = 0;

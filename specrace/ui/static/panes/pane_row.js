@@ -46,7 +46,13 @@ export class PaneRow {
   /** @param {Pane[]} panes one for each lane */
   show(panes) {
     this.panes = panes;
-    panes.forEach((pane, lane) => pane.solo.addEventListener("click", () => this.toggleSolo(lane)));
+    panes.forEach((pane, lane) => {
+      pane.solo.addEventListener("click", () => this.toggleSolo(lane));
+      pane.leave.addEventListener("click", () => {
+        this.toggleSolo(undefined);
+        pane.solo.focus();
+      });
+    });
     this.node.replaceChildren(...panes.map((pane) => pane.node));
     this.node.dataset.count = String(panes.length);
     this.node.dataset.ranges = "false";
@@ -73,6 +79,7 @@ export class PaneRow {
     this.panes.forEach((pane, number) => {
       pane.node.classList.toggle("away", this.solo !== undefined && number !== this.solo);
       pane.solo.setAttribute("aria-pressed", String(number === this.solo));
+      pane.leave.hidden = number !== this.solo || this.panes.length < 2;
     });
     this.measure();
     this.onSolo(this.solo);

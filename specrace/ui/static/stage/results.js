@@ -45,13 +45,24 @@ export function findBest(rows) {
   return best.drafted ? best : undefined;
 }
 
+// The lanes that are as fast as `best`, by their shown speedups, in words: "Trie is fastest".
+/**
+ * @param {ResultRow[]} rows
+ * @param {ResultRow} best
+ */
+export function nameLeaders(rows, best) {
+  const level = rows.filter((row) => !row.measured && rankingSpeedup(row) === rankingSpeedup(best));
+  const others = level.filter((row) => row !== best).map((row) => row.title);
+  return others.length ? `${best.title} is as fast as ${others.join(" and ")}` : `${best.title} is fastest`;
+}
+
 // A sentence on which lane is fastest, and why.
 /** @param {ResultRow[]} rows */
 export function describeFastest(rows) {
   const best = findBest(rows);
   if (!best) return "";
   const share = Math.round((100 * best.accepted) / best.drafted);
-  return `Why ${best.title} is fastest: it prints ${best.tau.toFixed(1)} tokens per step, vanilla 1. The model accepted ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
+  return `Why ${nameLeaders(rows, best)}: it prints ${best.tau.toFixed(1)} tokens per step, vanilla 1. The model accepted ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
 }
 
 /**
@@ -87,9 +98,9 @@ export function showResults(host, rows, why, race) {
   const head = make("tr");
   const body = make("tbody");
   for (const [name, , title] of COLUMNS) head.append(make("th", "", name, title));
-  const best = why && Math.max(...rows.map((row) => row.speedup));
+  const best = why && Math.max(...rows.map(rankingSpeedup));
   rows.forEach((row, index) => {
-    const line = make("tr", row.speedup === best ? "best" : "");
+    const line = make("tr", rankingSpeedup(row) === best ? "best" : "");
     line.dataset.lane = row.lane;
     line.dataset.badge = row.badge[0];
     for (const [, text] of COLUMNS) line.append(make("td", "", text({ ...row, most: race.lanes[index].num_draft })));
