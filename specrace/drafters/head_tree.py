@@ -155,10 +155,9 @@ class HeadTreeDrafter(DepthDrafter):
         """The head's guesses after the paths of the frontier, at depth `level`."""
         self._forwards = -(-level // self.head.levels_per_forward)
         factor = self.confidence.at(level)
+        likeliest = self.head.likeliest([guess.path for guess in frontier], self.width)
         children = []
-        for parent, following in zip(
-            frontier, self.head.likeliest([guess.path for guess in frontier], self.width), strict=True
-        ):
+        for parent, following in zip(frontier, likeliest, strict=True):
             for token, prob in following:
                 trusted = min(1.0, factor * prob)
                 children.append(Guess((*parent.path, token), trusted, trusted * parent.path_prob))

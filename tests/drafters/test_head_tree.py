@@ -83,6 +83,11 @@ def test_levels_that_share_a_forward_cost_one() -> None:
     tree = drafter.propose((4, 5), budget=4, depth=2)
     assert tree.num_draft == 2 and drafter.note(tree).facts["forwards of the head"] == 1
     assert drafter.rate(tree) == pytest.approx((1 + 0.6 + 0.36) / (1 + 2.0))
+    # One level takes a whole forward, too, and three take two.
+    for depth, forwards in ((1, 1), (3, 2)):
+        drafter = drafter_of(Guesser(0.9, levels_per_forward=2), price=0.2, width=1)
+        tree = drafter.propose((4, 5), budget=4, depth=depth)
+        assert tree.num_draft == depth and drafter.note(tree).facts["forwards of the head"] == forwards
 
 
 def test_padded_rows_count_as_many_as_this_steps_budget_allows() -> None:

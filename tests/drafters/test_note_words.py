@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from specrace.core.errors import InputError
+from specrace.core.multi_branch import Draws
 from specrace.core.note import Note, NoteRow
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
@@ -216,7 +217,12 @@ def test_a_method_that_samples_needs_the_option_and_the_distributions() -> None:
     for build in (OptionOnly, DistributionsOnly):
         with pytest.raises(ValueError, match="one samples, but lacks"):
             Method("one", "One", "", build, 3, samples=True)
-    assert Method("one", "One", "", BigramDrafter, 3, samples=True).samples
+
+    class Drawing(OptionOnly):
+        def draws(self) -> Draws:
+            return Draws((), (), np.zeros((0, VOCAB)))
+
+    assert all(Method("one", "One", "", build, 3, samples=True).samples for build in (BigramDrafter, Drawing))
 
 
 def test_native_methods_are_all_but_the_twins() -> None:

@@ -51,7 +51,7 @@ class Ranked:
 
 
 def drafter_of(*models: Ranked, **options: int) -> SpecInferDrafter:
-    values = DrafterInputs(PROMPT, 10, params=SAMPLING, draft_models=models)  # type: ignore[arg-type]
+    values = DrafterInputs(PROMPT, 10, params=SAMPLING, draft_models=models, room=44)  # type: ignore[arg-type]
     return SpecInferDrafter(values, models=len(models), **options)  # type: ignore[arg-type]
 
 
@@ -65,6 +65,11 @@ def test_the_default_tree_branches_at_depth_three() -> None:
     # The paper's tree: 1, 1, 3, then five more levels of three.
     assert method.budget("cuda", method.defaults("cuda")) == 20
     assert specinfer_size({"depth": 2, "width": 4, "branch_depth": 1, "models": 3}) == 24
+
+
+def test_it_drafts_with_as_many_models_as_its_option_says() -> None:
+    assert METHODS["specinfer"].draft_models_with({"models": 3}) == 3
+    assert [METHODS[name].draft_models_with({}) for name in ("draft-model", "vanilla")] == [1, 0]
 
 
 def test_each_level_is_one_forward_over_the_tree_so_far() -> None:
@@ -89,6 +94,7 @@ def test_graphs_are_captured_for_the_largest_forward(options: dict[str, int], ro
 
     class Recording(Ranked):
         def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> Ranked:
+            assert (params, room) == (SAMPLING, 44)
             captured.append(rows)
             return self
 
@@ -207,12 +213,15 @@ def test_the_number_of_draws_never_depends_on_the_tokens_drawn() -> None:
 
 
 def test_tokens_are_drawn_with_the_distributions_frequencies() -> None:
-    drafter, counts = sampler(width=8, branch_depth=1, depth=1), np.zeros(32)
+    drafter, counts, num_varied = sampler(width=8, branch_depth=1, depth=1), np.zeros(32), 0
     for _ in range(500):
         tree = drafter.propose((2, 3, 4, 2, 3), 8)
+        num_varied += tree.num_draft > 1
         for node in drafter.draws().nodes:
             counts[tree.tokens[node]] += 1
     assert counts.sum() == 4000 and counts[4] == pytest.approx(2000, abs=150)
+    # Each draw is independent of the others.
+    assert num_varied > 480
 
 
 def test_seeds_and_rounds_draw_different_trees() -> None:
@@ -251,5 +260,8 @@ def test_the_note_counts_repeated_draws() -> None:
     values = DrafterInputs(PROMPT, 10, params=SAMPLING, draft_models=(Ranked("only", 4),))  # type: ignore[arg-type]
     drafter = SpecInferDrafter(values, sampled=True)
     note = drafter.note(drafter.propose(PROMPT, 9))
+    assert note.facts["tokens after each node"] == "1, 1, 3"
     assert note.facts["draws"] == 5 and note.facts["each token"] == "drawn at the race's temperature"
     assert [row.label for row in note.rows][-1] == "depth 3: only 100% (drawn 3 times)"
+    drafter = SpecInferDrafter(values, sampled=True, width=2)
+    assert drafter.note(drafter.propose(PROMPT, 9)).rows[-1].label == "depth 3: only 100% (drawn 2 times)"

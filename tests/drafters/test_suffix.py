@@ -46,6 +46,14 @@ def test_a_match_drafts_up_to_factor_times_its_length() -> None:
         assert drafter.propose(prompt, 9).tokens == (2, 3, 4, 5)
 
 
+def test_a_path_after_a_long_match_is_no_longer_than_depth_allows() -> None:
+    prompt = (1, 2, 3, 4, 5, 6, 2, 7, 2, 8, 1, 2)
+    drafter = SuffixDrafter(inputs(prompt), factor=8, depth=4)
+    # After 1 2, two tokens fit: 1/2 each. After 2 alone three would fit, but 3 followed only one 2 of four: 1/4 each.
+    tree = drafter.propose(prompt, 9)
+    assert tree.tokens == (2, 3, 4) and drafter.note(tree).facts["matched tokens"] == 2
+
+
 def test_unlikely_paths_are_not_drafted() -> None:
     prompt = (1, 2, 1, 3, 1, 4, 1, 5, 1)
     assert SuffixDrafter(inputs(prompt), factor=4, min_percent=20).propose(prompt, 1).tokens == (1, 2)

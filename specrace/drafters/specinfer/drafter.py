@@ -24,7 +24,7 @@ from specrace.core.note import Fact, Note, NoteRow
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, DepthDrafter, DrafterInputs, Flag
-from specrace.drafters.specinfer.model_tree import Guess, TreeReader, tree_size
+from specrace.drafters.specinfer.model_tree import TreeReader, tree_size
 
 # Its stream of random numbers (see `specrace.drafters.draft_model`).
 STREAM = 4
@@ -68,8 +68,8 @@ class SpecInferDrafter(DepthDrafter):
         self.vocab_size = inputs.vocab_size
         self.readers = [TreeReader(model, inputs, self.widths, random) for model in inputs.draft_models[:models]]
         self._q: list[np.ndarray] = []
-        # The guesses of the last tree as nodes and rows of the merged tree, each with its model's name.
-        self._guesses: list[tuple[str, Guess]] = []
+        # The guesses of the last tree: the model's name, the node of the merged tree, the probability, the row of `_q`.
+        self._guesses: list[tuple[str, int, float, int]] = []
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The merged tree of all models, each of which may add an equal share of `budget` draft tokens."""
@@ -82,27 +82,25 @@ class SpecInferDrafter(DepthDrafter):
             left -= len(tree.builder.tokens) - 1
             nodes = {0: 0}
             for guess in tree.guesses:
-                parent = nodes[guess.parent]
-                node = nodes[guess.node] = merged.add(parent, guess.token, guess.prob)
-                row = len(self._q) + guess.row
-                self._guesses.append((reader.name, Guess(parent, node, guess.token, guess.prob, row)))
+                node = nodes[guess.node] = merged.add(nodes[guess.parent], guess.token, guess.prob)
+                self._guesses.append((reader.name, node, guess.prob, len(self._q) + guess.row))
             self._q += tree.q
         return merged.build()
 
     def draws(self) -> Draws:
         """The draws that made the last tree; none unless it is `sampled`."""
-        guesses = [guess for _, guess in self._guesses] if self.is_sampled else []
+        guesses = self._guesses if self.is_sampled else []
         return Draws(
-            tuple(guess.node for guess in guesses),
-            tuple(guess.row for guess in guesses),
+            tuple(node for _, node, _, _ in guesses),
+            tuple(row for _, _, _, row in guesses),
             np.array(self._q).reshape(-1, self.vocab_size),
         )
 
     def note(self, tree: TokenTree) -> Note:
         """The models and the shape of the tree; and for each draft token, which models drafted it, how likely."""
         drafted_by: dict[int, Counter[str]] = {}
-        for name, guess in self._guesses:
-            drafted_by.setdefault(guess.node, Counter())[f"{name} {guess.prob:.0%}"] += 1
+        for name, node, prob, _ in self._guesses:
+            drafted_by.setdefault(node, Counter())[f"{name} {prob:.0%}"] += 1
         rows = []
         for node, labels in sorted(drafted_by.items()):
             words = ", ".join(_with_count(*label) for label in labels.items())

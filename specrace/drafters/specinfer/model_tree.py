@@ -44,7 +44,8 @@ class ModelTree:
 
     def add(self, parent: int, token: int, prob: float, row: int = -1) -> None:
         """Add a guess. If the parent has a child with this token, the guess is that node."""
-        self.guesses.append(Guess(parent, self.builder.add(parent, token, prob), token, prob, row))
+        # The model reads the tree's tokens and parents only, so the probability is kept in the guess alone.
+        self.guesses.append(Guess(parent, self.builder.add(parent, token), token, prob, row))
 
 
 class TreeReader:

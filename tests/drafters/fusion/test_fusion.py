@@ -732,6 +732,16 @@ def test_a_draft_of_another_drafter_calibrates_the_prediction_at_the_root() -> N
     assert follower.propose(context, 8).tokens == drafter.propose(context, 8).tokens
 
 
+def test_after_another_drafters_step_earlier_outputs_are_matched_with_what_came() -> None:
+    """Fusion expected 3, the other drafter 8; the next draft continues the 9 that came."""
+    prompt = [1, 2, 3, 1, 2]
+    drafter = fusion(prompt, past_outputs=((1, 2, 3, 4), (9, 6, 7)) * 2)
+    assert drafter.propose(prompt, 4).tokens[1] == 3
+    other = TokenTree.chain(2, [8])
+    drafter.follow(other, step_verdict(other, [9, 0]))
+    assert drafter.propose([*prompt, 9], 4).tokens[:2] == (9, 6)
+
+
 def test_a_copied_row_of_likely_tokens_belongs_to_the_two_tokens_before() -> None:
     drafter, context = fusion([5, 6], copy=True), [5, 6]
     for token in (5, 6, 9):
