@@ -88,10 +88,7 @@ class HeadTreeDrafter(DepthDrafter):
         self._forwards, self._step_cost = 0, 0.0
         if budget < 1 or self._cool_down.skip_step():
             return TokenTree.chain(context[-1])
-        if len(self._row_costs) != budget + 1:
-            # A lane pads its trees to a size that costs less.
-            sizes = [pad_rows(self.curve, 1 + count, budget + 1) for count in range(budget + 1)]
-            self._row_costs = [self.curve.at(size) for size in sizes]
+        self._fit_costs(budget)
         depth = min(depth, self.depth, self.head.depth, budget, self.head.room)
         guesses: list[Guess] = []
         best: list[Guess] = []
@@ -129,6 +126,11 @@ class HeadTreeDrafter(DepthDrafter):
         cost = self._row_costs[min(tree.num_draft, len(self._row_costs) - 1)] + self.price * self._forwards
         return sum(tree.path_probs()) / cost
 
+    def rate_unasked(self, tree: TokenTree, budget: int) -> float:
+        """The tokens that a tree is expected to yield for its cost, in a step in which the head is not asked."""
+        self._fit_costs(budget)
+        return sum(tree.path_probs()) / self._row_costs[tree.num_draft]
+
     def note(self, tree: TokenTree) -> Note:
         """The head's forwards, the depth and the expected yield; and each draft token's depth and probability.
 
@@ -150,6 +152,13 @@ class HeadTreeDrafter(DepthDrafter):
             },
             tuple(rows),
         )
+
+    def _fit_costs(self, budget: int) -> None:
+        """Compute the costs of up to `budget` draft tokens, unless the last draft had the same budget."""
+        if len(self._row_costs) != budget + 1:
+            # A lane pads its trees to a size that costs less.
+            sizes = [pad_rows(self.curve, 1 + count, budget + 1) for count in range(budget + 1)]
+            self._row_costs = [self.curve.at(size) for size in sizes]
 
     def _children(self, frontier: Sequence[Guess], level: int) -> list[Guess]:
         """The head's guesses after the paths of the frontier, at depth `level`."""

@@ -27,14 +27,37 @@ def hybrid_of(context: tuple[int, ...], head: Guesser, price: float = 0.3) -> Hy
 def test_the_head_is_asked_only_where_fusion_leaves_more_than_its_price() -> None:
     head = Guesser(0.9)
     assert hybrid_of(COPIED, head).propose(COPIED, 4).tokens[1:3] == (3, 1) and head.forwards == 0
-    assert hybrid_of((*COPIED, 9), head).propose((*COPIED, 9), 4).tokens[1:3] == (10, 11) and head.forwards > 0
+    assert hybrid_of((7, 8), head).propose((7, 8), 4).tokens[1:3] == (9, 10) and head.forwards > 0
+
+
+@pytest.mark.parametrize(("rates", "asked"), [((), False), ((3.0,) * 9, True), ((1.0,) * 9, False)])
+def test_the_head_is_not_asked_where_its_good_trees_yield_less_than_fusions(
+    rates: tuple[float, ...], asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fusion's tree is expected to yield 1.5 tokens at the cost of one; the head's earlier trees yielded `rates`."""
+    builder = TreeBuilder(8)
+    builder.add(0, 3, 0.5)
+    copied = builder.build()
+    head = Guesser(0.9)
+    hybrid = HybridDrafter(DrafterInputs((7, 8), 99, head=head, head_price=0.3, curve=CostCurve((1, 9), (1.0, 1.0))))
+    monkeypatch.setattr(hybrid.fusion, "propose", lambda *_: TokenTree.chain(8))
+    monkeypatch.setattr(hybrid.head, "rate", lambda _: rates[0])
+    for _ in rates:
+        hybrid.propose((7, 8), 4)
+    before = head.forwards
+    monkeypatch.setattr(hybrid.fusion, "propose", lambda *_: copied)
+    hybrid.propose((7, 8), 4)
+    assert (head.forwards > before) == asked
 
 
 def test_the_tree_that_should_yield_more_for_its_cost_is_verified() -> None:
     """A head that is asked and knows nothing does not replace a copy."""
     context = (1, 2, 3, 1, 2, 4, 1, 2)
     head = Guesser(0.01)
-    tree = hybrid_of(context, head).propose(context, 4)
+    hybrid = hybrid_of(context, head)
+    # Its trees have yielded much so far.
+    hybrid._sum_rates = 99.0
+    tree = hybrid.propose(context, 4)
     assert head.forwards == 1 and tree.num_draft and set(tree.tokens) <= set(context)
 
 
