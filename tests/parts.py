@@ -247,6 +247,18 @@ class FunctionTarget:
         return 1e-3 * (columns + rows)
 
 
+def record_sizes(session: Any, sizes: list[int]) -> Any:
+    """The session, which from now on appends the size of each tree that it scores to `sizes`."""
+    score = session.score
+
+    def recorded_score(tree: TokenTree) -> Any:
+        sizes.append(len(tree))
+        return score(tree)
+
+    session.score = recorded_score
+    return session
+
+
 class TableTarget(FunctionTarget):
     """A target that is a small language model: a table of logits, so that it can sample and rank tokens."""
 

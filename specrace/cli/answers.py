@@ -1,4 +1,4 @@
-"""`python -m specrace answers`: shows a model's answers: how many loop, end by themselves, keep to the passages."""
+"""`python -m specrace answers`: a model's answers, and how many loop, end by themselves, keep to the passages."""
 
 from __future__ import annotations
 

@@ -126,6 +126,11 @@ class HeadTreeDrafter(DepthDrafter):
         cost = self._row_costs[min(tree.num_draft, len(self._row_costs) - 1)] + self.price * self._forwards
         return sum(tree.path_probs()) / cost
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether this step's `propose` ran the head; after it has lost tokens, it is left out for some steps."""
+        return bool(self._forwards)
+
     def rate_unasked(self, tree: TokenTree, budget: int) -> float:
         """The tokens that a tree is expected to yield for its cost, in a step in which the head is not asked."""
         self._fit_costs(budget)

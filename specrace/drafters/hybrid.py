@@ -75,8 +75,9 @@ class HybridDrafter(DepthDrafter):
         if self.head.rate_unasked(copied, budget) >= GOOD * self._sum_rates / self._num_rates:
             return copied
         guessed = self.head.propose(context, budget, depth)
-        self._sum_rates += self.head.rate(guessed)
-        self._num_rates += 1
+        if self.head.was_asked:
+            self._sum_rates += self.head.rate(guessed)
+            self._num_rates += 1
         # The head's forwards are paid for, whichever tree is verified.
         self._guessed = self.head.rate(guessed) > self.head.rate(copied)
         return guessed if self._guessed else copied

@@ -30,6 +30,15 @@ def test_the_head_is_asked_only_where_fusion_leaves_more_than_its_price() -> Non
     assert hybrid_of((7, 8), head).propose((7, 8), 4).tokens[1:3] == (9, 10) and head.forwards > 0
 
 
+def test_a_step_in_which_the_head_is_left_out_says_nothing_about_its_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = Guesser(0.9)
+    hybrid = hybrid_of((7, 8), head)
+    monkeypatch.setattr(hybrid.head._cool_down, "skip_step", lambda: True)
+    before = hybrid._sum_rates, hybrid._num_rates
+    hybrid.propose((7, 8), 4)
+    assert head.forwards == 0 and (hybrid._sum_rates, hybrid._num_rates) == before
+
+
 @pytest.mark.parametrize(("rates", "asked"), [((), False), ((3.0,) * 9, True), ((1.0,) * 9, False)])
 def test_the_head_is_not_asked_where_its_good_trees_yield_less_than_fusions(
     rates: tuple[float, ...], asked: bool, monkeypatch: pytest.MonkeyPatch

@@ -11,8 +11,6 @@ import pytest
 from specrace.core.cost_curve import CostCurve, row_counts
 from specrace.core.events import Started
 from specrace.core.sampling_params import SamplingParams
-from specrace.core.tree import TokenTree
-from specrace.core.verify import Scores
 from specrace.drafters.base import ASSUMED_HEAD_PRICE
 from specrace.drafters.head_tree import HeadTreeDrafter
 from specrace.drafters.sessions import Head
@@ -22,7 +20,7 @@ from specrace.engine.race import race
 from specrace.engine.setup import RaceSetup, lane_info, read_prompt
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.sources import Sources
-from tests.parts import FunctionPrefix, TableTarget
+from tests.parts import FunctionPrefix, TableTarget, record_sizes
 
 PROMPT = (2, 3, 4, 5, 2, 3)
 CURVE = CostCurve((1, 33), (1.0, 2.0))
@@ -75,15 +73,7 @@ class HeadTarget(TableTarget):
 
     def session(self, prefix: Any, *arguments: Any, head_session: Any = None) -> Any:
         self.opened.append((*arguments, head_session))
-        session = super().session(prefix, *arguments)
-        score = session.score
-
-        def recorded_score(tree: TokenTree) -> Scores:
-            self.scored.append(len(tree))
-            return score(tree)
-
-        session.score = recorded_score  # type: ignore[method-assign]
-        return session
+        return record_sizes(super().session(prefix, *arguments), self.scored)
 
 
 def setup_of(target: HeadTarget, spec: RaceSpec = SPEC) -> RaceSetup:

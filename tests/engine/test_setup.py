@@ -23,7 +23,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
-from tests.parts import VOCAB, CopyingModel, FunctionSession, PromptedCopyingModel, TableTarget
+from tests.parts import VOCAB, CopyingModel, FunctionSession, PromptedCopyingModel, TableTarget, record_sizes
 
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
 ROWS = (1, 2, 4, 8, 16, 32)
@@ -54,15 +54,7 @@ class RecordingTarget(TableTarget):
         self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
     ) -> Any:
         self.opened.append((room, num_top, rows))
-        session = super().session(prefix, room, params, num_top, rows)
-        score = session.score
-
-        def recorded_score(tree: Any) -> Any:
-            self.scored.append(len(tree))
-            return score(tree)
-
-        session.score = recorded_score  # type: ignore[method-assign]
-        return session
+        return record_sizes(super().session(prefix, room, params, num_top, rows), self.scored)
 
 
 def started(target: TableTarget, spec: RaceSpec, **values: Any) -> Started:

@@ -47,11 +47,13 @@ class HeadProfile:
             raise InputError(f"{shorten(path)} is not a head's profile; {_HINT}.")
         shares, cost = values.get("by_depth"), values.get("pass_cost")
         if not isinstance(shares, list) or not 1 <= len(shares) <= MAX_DEPTH or not all(map(_is_share, shares)):
-            raise InputError(f"{shorten(path)}: by_depth is no list of 1 to {MAX_DEPTH} shares from 0 to 1; {_HINT}.")
+            raise InputError(
+                f"{shorten(path)}: by_depth is not a list of 1 to {MAX_DEPTH} shares from 0 to 1; {_HINT}."
+            )
         if not _is_number(cost) or not 0 <= cost < math.inf:
             raise InputError(
-                f"{shorten(path)}: pass_cost, the time of a pass of the head in forwards of its target, is no number "
-                f"of 0 or more; {_HINT}."
+                f"{shorten(path)}: pass_cost, the time of a pass of the head in forwards of its target, is not a "
+                f"number of 0 or more; {_HINT}."
             )
         return cls(tuple(map(float, shares)), float(cost))
 
