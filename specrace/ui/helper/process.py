@@ -39,7 +39,7 @@ TASKS: dict[str, Callable[[str, bytes], bytes | RunningTask]] = {
     "advice": advise_log,
 }
 PROGRESS = b"progress"
-# A task's time limit: far more than any file takes, even at the lowest priority on a busy machine.
+# A task's time limit: far more than any file takes, even at a low priority on a busy machine.
 LIMIT_S = 120.0
 MEMORY_BYTES = 2**30
 POLL_PERIOD_S = 0.05
@@ -197,7 +197,7 @@ def _finish(running: RunningTask, on_progress: OnProgress) -> bytes:
 
 
 def _limit_resources() -> None:
-    """Set the lowest priority and a limit on memory, on systems that can."""
+    """Set a low priority and a limit on memory, on systems that can."""
     lower_priority()
     with contextlib.suppress(ImportError, OSError, ValueError, AttributeError):
         import resource
