@@ -199,9 +199,33 @@ def bench(*decoders: str) -> str:
     return table(("tokens per second (speedup)", *dtypes), rows)
 
 
+def vllm_counts() -> str:
+    """What vLLM's drafters drafted and accepted, beside the forecasts, from the results of `vllm_check`."""
+    first_table = re.search(r"(?:^\|.*\n)+", (RESULTS / "servers.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert first_table
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in first_table[0].splitlines()]
+    columns = ("drafter", "requests", "drafted, forecast", "drafted", "accepted, forecast", "accepted")
+    columns += ("accepted past an end", "rejected", "requests with equal counts", "joined chunks", "tokens per step")
+    places = [lines[0].index(column) for column in columns]
+    return table(columns, ([line[place] for place in places] for line in lines[2:]))
+
+
 PARTS: dict[str, Callable[..., str]] = {
     function.__name__: function
-    for function in (bench, commands, effects, flags, imports, lanes, limits, options, rooms, settings, space_flags)
+    for function in (
+        bench,
+        commands,
+        effects,
+        flags,
+        imports,
+        lanes,
+        limits,
+        options,
+        rooms,
+        settings,
+        space_flags,
+        vllm_counts,
+    )
 }
 
 

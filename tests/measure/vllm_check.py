@@ -115,6 +115,7 @@ def compare(case: Case, rows: Rows, plain: Rows, prompts: Prompts, target: Targe
         "drafted": sum(counts.drafted for _, counts in separate),
         "accepted": sum(counts.accepted for _, counts in separate),
         "past_end": sum(row["accepted"] - counts.accepted for row, counts in separate),
+        "rejected": sum(row["drafted"] - row["accepted"] for row in rows),
         "same_text": sum(tokens_of(row) == tokens_of(other) for row, other in zip(rows, plain, strict=True)),
         **dict.fromkeys(("forecast_tau", "forecast_drafted", "forecast_accepted", "equal", "equal_in_text")),
     }
@@ -145,6 +146,7 @@ COLUMNS = {
     "forecast_accepted": "accepted, forecast",
     "accepted": "accepted",
     "past_end": "accepted past an end",
+    "rejected": "rejected",
     "equal": "requests with equal counts",
     "equal_in_text": "equal but past an end",
     "joined": "joined chunks",
