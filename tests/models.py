@@ -98,8 +98,9 @@ def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:
 def give_heads(target: Target) -> None:
     """Give a target random heads for all lanes that draft with one."""
     with TemporaryDirectory() as folder:
-        heads = (folders.eagle_one(Path(folder) / "eagle", target), folders.medusa(Path(folder) / "medusa", target))
-        attach_heads(target, list(map(str, heads)), head_lanes())
+        writers = {"eagle": folders.eagle_one, "medusa": folders.medusa, "hydra": folders.hydra}
+        heads = [str(write(Path(folder) / kind, target)) for kind, write in writers.items()]
+        attach_heads(target, heads, head_lanes())
 
 
 def assert_same_scores(target: Target, plain: Target, name: str, atol: float) -> None:

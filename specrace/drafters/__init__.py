@@ -9,6 +9,7 @@ from specrace.drafters.eagle import EagleDrafter
 from specrace.drafters.fusion.drafter import FusionDrafter, fusion_corpus_part, fusion_num_top
 from specrace.drafters.head_tree import HEAD_NEEDS, HEAD_ON_CHAINS
 from specrace.drafters.hybrid import HybridDrafter, hybrid_num_top
+from specrace.drafters.hydra import HydraDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import POOL_ON_CHAINS, POOL_SCORING, LookaheadDrafter, tree_size
 from specrace.drafters.medusa import MedusaDrafter
@@ -65,6 +66,9 @@ _ALL = (
            on_chains=OnChains(options={"chain": True})),
     Method("medusa", "Medusa", "drafts with trained heads, each of which guesses one position further ahead",
            MedusaDrafter, 16, {"num_draft": 63, "width": 10}, profile=None, needs_head="medusa",
+           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+    Method("hydra", "Hydra", "drafts with trained heads, each of which also reads the draft tokens before its guess",
+           HydraDrafter, 16, {"num_draft": 63, "width": 10}, profile=None, needs_head="hydra",
            needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
     Method("eagle", "EAGLE", "drafts with a trained layer that continues the model's hidden states", EagleDrafter, 16,
            {"num_draft": 60, "width": 10}, profile=None, needs_head="eagle",

@@ -30,8 +30,10 @@ _HINT = "give a folder with a head's config.json and its weights"
 WEIGHTS = (
     "model.safetensors",
     "medusa_lm_head.safetensors",
+    "hydra_lm_head.safetensors",
     "pytorch_model.bin",
     "medusa_lm_head.pt",
+    "hydra_lm_head.pt",
 )
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from specrace.core.clock import since_ms, thread_ms
 from specrace.core.sampling_params import SamplingParams
+from specrace.heads.embedding import embed_tokens
 from specrace.heads.layer import DraftLayer, Rotations, rms_norm, tree_mask
 from specrace.heads.output_layer import OutputLayer, Ranking
 from specrace.heads.product import Product
@@ -134,11 +134,7 @@ class EagleHead:
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """Embeddings [N, d] of the tokens."""
-        ids = torch.tensor(list(tokens), dtype=torch.int64, device=self.target.device)
-        if self.network.embeddings is not None:
-            return embedding(ids, self.network.embeddings)
-        rows: Tensor = self.target.model.get_input_embeddings()(ids)
-        return rows
+        return embed_tokens(self.target, self.network.embeddings, tokens)
 
     def run(self, pairs: Pairs, cache: Tensor, *, own: bool = False, threads: int = 0) -> tuple[Tensor, Tensor | None]:
         """The layer's outputs [N, d] for pairs, and their logits [N, Vd] if the compiled layer has computed them.

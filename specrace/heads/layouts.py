@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from specrace.core.errors import InputError, shorten
 from specrace.heads.checkpoint import Checkpoint
 from specrace.heads.eagle import EagleHead, EagleNetwork, EagleOne, EagleThree
+from specrace.heads.hydra import HydraBlocks, HydraHead, PrefixLayer
 from specrace.heads.layer import DraftLayer, LayerSizes, Rotations
 from specrace.heads.medusa import MedusaHead
 from specrace.heads.output_layer import OutputLayer, read_shortlist, target_rows
@@ -23,10 +25,15 @@ from specrace.model.target import Target
 if TYPE_CHECKING:
     from specrace.heads.compiled_layer import CompiledLayer
 
-Head = EagleHead | MedusaHead
-_KINDS = "EAGLE (1, 2, 3) and Medusa"
+Head = EagleHead | MedusaHead | HydraHead
+_KINDS = "EAGLE (1, 2, 3), Medusa and Hydra"
 # Settings of speculators' EAGLE-3 that change the forward in ways that are not implemented.
 _UNSUPPORTED = ("norm_before_fc", "fc_norm", "norm_output")
+# Hydra's code spells its prefix layer in this way.
+_PREFIX_LAYER = "prefix_embeding_layer."
+# What a config of Hydra++ leaves to its target's.
+_LAYER_FIELDS = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps")
+_HYDRA_BLOCK = re.compile(r"hydra_mlp\.(\d+)\.(\d+)\.linear\.weight")
 _MEDUSA_BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
 
 
@@ -66,6 +73,8 @@ class _HeadBuilder:
         names = self.checkpoint.tensors.keys()
         if any(_MEDUSA_BLOCK.fullmatch(name) for name in names):
             return self._medusa()
+        if any(_HYDRA_BLOCK.fullmatch(name) for name in names):
+            return self._hydra()
         if "fc.weight" in names and any(name.endswith("hidden_norm.weight") for name in names):
             return EagleHead(self._eagle_three(), self.target, self.label)
         if "fc.weight" in names and "layers.0.self_attn.q_proj.weight" in names:
@@ -151,33 +160,90 @@ class _HeadBuilder:
     def _finish(self, network: EagleNetwork) -> EagleNetwork:
         """Move the layer's norm to the target's device, and take the head's own embeddings, if it has any."""
         network.layer.before_mlp = network.layer.before_mlp.to(self.target.device, self.target.dtype)
-        if "embed_tokens.weight" in self.checkpoint:
-            network.embeddings = self._take("embed_tokens.weight", self.target.vocab_size, self.width)
+        network.embeddings = self._own_embeddings("embed_tokens.weight")
         return network
+
+    def _own_embeddings(self, name: str) -> Tensor | None:
+        """The head's own embeddings [V, d]; None if it has none."""
+        return self._take(name, self.target.vocab_size, self.width) if name in self.checkpoint else None
 
     def _medusa(self) -> MedusaHead:
         """Medusa: the number of heads is counted, because published configs and files disagree about it."""
         blocks = [match.groups() for name in self.checkpoint.tensors if (match := _MEDUSA_BLOCK.fullmatch(name))]
         num_heads, num_blocks = 1 + max(int(head) for head, _ in blocks), 1 + max(int(block) for _, block in blocks)
-        stacks = [
-            [
-                self._product(
-                    self.checkpoint.take(f"{head}.{block}.linear.weight", self.width, self.width),
-                    self.checkpoint.take(f"{head}.{block}.linear.bias", self.width),
-                )
-                for block in range(num_blocks)
-            ]
-            for head in range(num_heads)
-        ]
+        stacks = [[self._block(f"{head}.{block}.linear") for block in range(num_blocks)] for head in range(num_heads)]
         outputs = [self._output_layer(f"{head}.{num_blocks}.weight") for head in range(num_heads)]
         return MedusaHead(stacks, outputs, (self.target.num_layers,), self.target, self.label)
+
+    def _hydra(self) -> HydraHead:
+        """Hydra and Hydra++: heads and blocks are counted, as Medusa's are."""
+        config, take, width = self.checkpoint.config, self.checkpoint.take, self.width
+        architecture, offset = config.get("hydra_head_arch", "mlp"), config.get("hidden_state_offset", 0)
+        if architecture not in ("mlp", "prefix-mlp") or not config.get("grounded_heads", False):
+            raise InputError(
+                f"{self.label} has the hydra_head_arch {shorten(repr(architecture))} and grounded_heads "
+                f"{shorten(repr(config.get('grounded_heads', False)))}; the heads that race here are mlp and "
+                "prefix-mlp with grounded_heads true."
+            )
+        if not isinstance(offset, int) or not 0 <= offset <= self.target.num_layers:
+            raise InputError(
+                f"{self.label} has the hidden_state_offset {shorten(repr(offset))}, and {self.target.name} has "
+                f"{self.target.num_layers} layers; give a head that was trained for this target."
+            )
+        matches = [match for name in self.checkpoint.tensors if (match := _HYDRA_BLOCK.fullmatch(name))]
+        num_heads = 1 + max(int(match[1]) for match in matches)
+        # Hydra++'s odd numbers: its code counts a dropout before each block.
+        first, *others = sorted({int(match[2]) for match in matches})
+        blocks, outputs = list[HydraBlocks](), list[OutputLayer]()
+        for head in range(num_heads):
+            linear, kept = (f"hydra_mlp.{head}.{first}.{name}" for name in ("linear", "res_connection"))
+            inputs = (head + 2) * width
+            weight = torch.cat([take(f"{name}.weight", width, inputs) for name in (linear, kept)])
+            bias = torch.cat([take(f"{name}.bias", width) for name in (linear, kept)])
+            later = [self._block(f"hydra_mlp.{head}.{block}.linear") for block in others]
+            blocks.append(HydraBlocks(self._product(weight, bias), later))
+            name = f"hydra_lm_head.{head}"
+            outputs.append(self._output_layer(f"{name}{'.1' * (f'{name}.1.weight' in self.checkpoint)}.weight"))
+        return HydraHead(
+            blocks,
+            outputs,
+            (self.target.num_layers - offset,),
+            self.target,
+            self.label,
+            prefix_layer=self._prefix_layer() if architecture == "prefix-mlp" else None,
+            embeddings=self._own_embeddings("input_embed_fn.weight"),
+        )
+
+    def _prefix_layer(self) -> PrefixLayer:
+        """Hydra++'s prefix layer, whose sizes are the target's unless the config says otherwise."""
+        target = self.target.config
+        sizes_of_target = {name: getattr(target, name) for name in _LAYER_FIELDS if getattr(target, name, None)}
+        checkpoint = replace(self.checkpoint, config={**sizes_of_target, **self.checkpoint.config})
+        sizes = LayerSizes(checkpoint, target)
+        layer = DraftLayer(checkpoint, f"{_PREFIX_LAYER}layers.0.", sizes, self.width, self._product)
+        layer.before_mlp = layer.before_mlp.to(self.target.device, self.target.dtype)
+        # It reads hidden states, so its embeddings are not used.
+        checkpoint.ignore({f"{_PREFIX_LAYER}embed_tokens.weight"} & checkpoint.tensors.keys())
+        return PrefixLayer(
+            layer,
+            self._rotations(sizes),
+            self._take(f"{_PREFIX_LAYER}layers.0.input_layernorm.weight", self.width),
+            self._take(f"{_PREFIX_LAYER}norm.weight", self.width),
+        )
+
+    def _block(self, name: str) -> Product:
+        """A residual block's linear layer [d] -> [d], with a bias."""
+        weight = self.checkpoint.take(f"{name}.weight", self.width, self.width)
+        return self._product(weight, self.checkpoint.take(f"{name}.bias", self.width))
 
     def _output_layer(self, name: str) -> OutputLayer:
         """The output layer: the head's own tensor, or the target's rows of the tokens that the head can draft."""
         if name not in self.checkpoint:
             return self._target_output_layer
         count = self.target.vocab_size if self._shortlist is None else len(self._shortlist)
-        return OutputLayer(self._product(self.checkpoint.take(name, count, self.width)), self._shortlist)
+        bias_name = f"{name.removesuffix('weight')}bias"
+        bias = self.checkpoint.take(bias_name, count) if bias_name in self.checkpoint else None
+        return OutputLayer(self._product(self.checkpoint.take(name, count, self.width), bias), self._shortlist)
 
     @cached_property
     def _target_output_layer(self) -> OutputLayer:

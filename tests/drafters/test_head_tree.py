@@ -12,6 +12,7 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, DrafterInputs
 from specrace.drafters.eagle import EagleDrafter
 from specrace.drafters.head_tree import Confidence
+from specrace.drafters.hydra import HydraDrafter
 from specrace.drafters.medusa import MedusaDrafter
 from tests.parts import inputs, step_verdict
 
@@ -64,7 +65,7 @@ def test_the_options_and_the_heads_room_bound_the_tree() -> None:
     assert drafter_of(head, width=1).propose((4, 5), 9).num_draft == 3
 
 
-@pytest.mark.parametrize(("build", "depth"), [(EagleDrafter, 6), (MedusaDrafter, 4)])
+@pytest.mark.parametrize(("build", "depth"), [(EagleDrafter, 6), (HydraDrafter, 4), (MedusaDrafter, 4)])
 def test_by_default_four_guesses_are_drafted_after_each_token(build: type[EagleDrafter], depth: int) -> None:
     head = Guesser(0.9, 0.02, 0.02, 0.02, 0.02)
     tree = build(DrafterInputs((4, 5), 99, head=head, head_price=0.0, curve=FREE_ROWS)).propose((4, 5), 500)
@@ -169,7 +170,7 @@ def test_a_head_that_is_right_is_asked_at_every_step() -> None:
     assert head.forwards == 100
 
 
-@pytest.mark.parametrize("lane", ["eagle", "hybrid", "medusa"])
+@pytest.mark.parametrize("lane", ["eagle", "hybrid", "hydra", "medusa"])
 def test_a_lane_without_a_head_is_refused_in_one_sentence(lane: str) -> None:
     with pytest.raises(InputError, match=rf"^The lane {lane} has no head .* \(--head {lane}=FOLDER\)\.$"):
         METHODS[lane].build(inputs((3, 4), head=None))

@@ -111,3 +111,48 @@ def medusa(
         tensors["d2t"] = offsets(ids)
         config["draft_vocab_size"] = len(ids)
     return write_head(folder, config, tensors)
+
+
+def hydra(
+    folder: Path,
+    target: Target,
+    *,
+    seed: int = 0,
+    depth: int = 3,
+    ids: Sequence[int] = (),
+    own: bool = False,
+    plus: bool = False,
+    **changes: Any,
+) -> Path:
+    """Hydra heads of two blocks; `own`: with output layers of their own; `plus`: as Hydra++'s code names and has them.
+
+    A tensor among the changes replaces one.
+    """
+    generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
+    tensors: dict[str, Tensor] = {}
+    # Hydra++ counts a dropout before each block and each output layer.
+    blocks, output = ((1, 3), ".1") if plus else ((0, 1), "")
+    for head in range(depth):
+        name = f"hydra_mlp.{head}"
+        layers = {f"{name}.{blocks[0]}.linear": (head + 2) * width, f"{name}.{blocks[1]}.linear": width}
+        for layer, inputs in (layers | {f"{name}.{blocks[0]}.res_connection": (head + 2) * width}).items():
+            tensors |= {
+                f"{layer}.weight": _random(generator, width, inputs),
+                f"{layer}.bias": _random(generator, width),
+            }
+        if own:
+            count, layer = len(ids) or target.vocab_size, f"hydra_lm_head.{head}{output}"
+            tensors |= {f"{layer}.weight": _random(generator, count, width), f"{layer}.bias": _random(generator, count)}
+    if plus:
+        prefix = "prefix_embeding_layer."
+        tensors |= layer_tensors(generator, target, f"{prefix}layers.0.", width)
+        for norm in ("norm", "layers.0.input_layernorm"):
+            tensors[f"{prefix}{norm}.weight"] = 1 + _random(generator, width)
+        changes = {"hydra_head_arch": "prefix-mlp", **SIZES, "rms_norm_eps": 1e-5, "rope_theta": 10000.0} | changes
+    if ids:
+        tensors["d2t"] = offsets(ids)
+        changes["draft_vocab_size"] = len(ids)
+    replaced = {name: value for name, value in changes.items() if isinstance(value, Tensor)}
+    config = {name: value for name, value in changes.items() if name not in replaced}
+    config = {"hydra_num_heads": depth, "hydra_num_layers": 2, "grounded_heads": True} | config
+    return write_head(folder, config, tensors | replaced)

@@ -17,6 +17,7 @@ from specrace.core.errors import InputError
 from specrace.drafters import head_lanes
 from specrace.heads import loading
 from specrace.heads.checkpoint import read_checkpoint
+from specrace.heads.hydra import HydraHead
 from specrace.heads.layouts import aux_levels, build_head
 from specrace.heads.loading import attach_heads, read_head, split_choice
 from specrace.heads.training.export import MAX_SHIPPED_BYTES
@@ -126,6 +127,70 @@ def test_an_eagle_three_config_that_does_not_fit_is_refused(
     assert_refused(folders.eagle_three(tmp_path / "head", target, **changes), target, words)
 
 
+BAD_HYDRA: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "another architecture": (lambda folder: change_config(folder, hydra_head_arch="cross-attn"), "hydra_head_arch 'cr"),
+    "heads that read no tokens": (lambda folder: change_config(folder, grounded_heads=False), "grounded_heads False"),
+    "a level outside": (lambda folder: change_config(folder, hidden_state_offset=6), "the hidden_state_offset 6"),
+    "a missing head": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop("hydra_mlp.1.1.res_connection.weight")),
+        "no tensor hydra_mlp.1.1.res_connection.weight",
+    ),
+    "a missing norm": (
+        lambda folder: change_tensors(folder, lambda tensors: tensors.pop("prefix_embeding_layer.norm.weight")),
+        "no tensor prefix_embeding_layer.norm.weight",
+    ),
+    "a prefix layer that the config does not have": (
+        lambda folder: change_config(folder, hydra_head_arch="mlp"),
+        "for instance prefix_embeding_layer",
+    ),
+    "a first block of another head": (
+        lambda folder: set_tensor(folder, "hydra_mlp.2.1.linear.weight", torch.ones(32, 96)),
+        "a hydra_mlp.2.1.linear.weight of 32x96, and its config and target need 32x128",
+    ),
+    "another width of the layer": (lambda folder: change_config(folder, intermediate_size=9), "and target need 9x32"),
+    "embeddings of another vocabulary": (
+        lambda folder: set_tensor(folder, "input_embed_fn.weight", torch.ones(9, 32)),
+        "a input_embed_fn.weight of 9x32",
+    ),
+    "a NaN": (
+        lambda folder: set_tensor(folder, "hydra_lm_head.0.1.bias", torch.full((VOCAB,), torch.nan)),
+        "hydra_lm_head.0.1.bias that are not finite",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_HYDRA)
+def test_a_bad_hydra_head_is_refused_in_one_sentence(case: str, target: Target, tmp_path: Path) -> None:
+    folder = folders.hydra(tmp_path / "head", target, own=True, plus=True)
+    assert build_head(read_head(folder), target).kind == "hydra"
+    spoil, words = BAD_HYDRA[case]
+    spoil(folder)
+    assert_refused(folder, target, words)
+
+
+def test_a_hydra_head_as_its_code_writes_it(tmp_path: Path) -> None:
+    """A pickle whose blocks after the first are one module, with the target's embeddings, and a config without sizes.
+
+    The prefix layer's sizes are the target's.
+    """
+    target = Target(tiny_model("llama", **folders.SIZES), name="llama")
+    folder = folders.hydra(tmp_path / "head", target, own=True, plus=True)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    embeddings = target.model.get_input_embeddings().weight.detach().clone()
+    tensors |= {"input_embed_fn.weight": embeddings, "prefix_embeding_layer.embed_tokens.weight": embeddings}
+    tensors["prefix_embeding_layer.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    for head in range(3):
+        for part in ("weight", "bias"):
+            tensors[f"hydra_mlp.{head}.5.linear.{part}"] = tensors[f"hydra_mlp.{head}.3.linear.{part}"]
+    torch.save(tensors, folder / "hydra_lm_head.pt")
+    config = {"hydra_num_heads": 3, "hydra_num_layers": 3, "hydra_head_arch": "prefix-mlp", "grounded_heads": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    head = build_head(read_head(folder), target)
+    assert isinstance(head, HydraHead) and head.prefix_layer is not None and len(head.blocks[0].others) == 2
+    assert head.levels == (2,) and head.embeddings is not None and torch.equal(head.embeddings, embeddings)
+
+
 def test_a_t2d_that_disagrees_with_d2t_is_refused(target: Target, tmp_path: Path) -> None:
     folder = folders.eagle_three(tmp_path / "head", target, ids=IDS)
     set_tensor(folder, "t2d", torch.arange(VOCAB) < 4)
@@ -202,7 +267,7 @@ def test_choices_of_heads(target: Target, tmp_path: Path, monkeypatch: pytest.Mo
     attach_heads(target, ["a=b", f"medusa={medusa}"], lanes)
     assert target.heads.keys() == {"eagle", "hybrid", "medusa"} and target.head("eagle").kind == "eagle"
     for choices, words in (
-        (["trie=x"], "drafts with no head; the lanes are medusa, eagle"),
+        (["trie=x"], "drafts with no head; the lanes are medusa, hydra, eagle"),
         (["eagle="], "names no head"),
         ([f"eagle={medusa}"], "of the kind medusa, which the lane eagle cannot use"),
         ([str(eagle), str(eagle)], "Two heads are given for the lane eagle"),

@@ -22,10 +22,11 @@ from specrace.drafters import head_lanes
 from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
+from specrace.heads import eagle, hydra
 from specrace.heads.checkpoint import read_checkpoint
+from specrace.heads.eagle import EagleHead
 from specrace.heads.layouts import build_head
 from specrace.heads.loading import attach_heads, read_head
-from specrace.heads.medusa import MedusaHead
 from specrace.model.capture import capture_graphs, capture_replay
 from specrace.model.target import Target
 from tests.heads import folders
@@ -131,11 +132,51 @@ def plain_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence[int]
     return linear(row, target.model.get_output_embeddings().weight)
 
 
+def plain_hydra(
+    tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int], *, plus: bool = False
+) -> Tensor:
+    """Logits of the head for the place after `path`, which read the state before the pending token and all since."""
+    head, blocks = len(path), ("1", "3") if plus else ("0", "1")
+    state = hidden_states(target, text[:-1])[-1][-1]
+    if plus:
+        state = plain_prefix_layer(tensors, target, hidden_states(target, text[:-1])[-2])[-1]
+    row = torch.cat([state, *embed(target, [text[-1], *path])])
+
+    def layer(name: str, rows: Tensor) -> Tensor:
+        return linear(rows, tensors[f"hydra_mlp.{head}.{name}.weight"], tensors[f"hydra_mlp.{head}.{name}.bias"])
+
+    row = layer(f"{blocks[0]}.res_connection", row) + silu(layer(f"{blocks[0]}.linear", row))
+    row = row + silu(layer(f"{blocks[1]}.linear", row))
+    own = f"hydra_lm_head.{head}{'.1' if plus else ''}"
+    if f"{own}.weight" in tensors:
+        return linear(row, tensors[f"{own}.weight"], tensors[f"{own}.bias"])
+    return linear(row, target.model.get_output_embeddings().weight)
+
+
+def plain_prefix_layer(tensors: dict[str, Tensor], target: Target, features: Tensor) -> Tensor:
+    """The states [T, d] after Hydra++'s prefix layer, by a whole Llama of one layer."""
+    sizes = {**folders.SIZES, "hidden_size": target.config.hidden_size, "vocab_size": VOCAB}
+    model = LlamaModel(LlamaConfig(num_hidden_layers=1, rms_norm_eps=1e-5, **sizes)).eval()
+    prefix = "prefix_embeding_layer."
+    weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    missing = model.load_state_dict(weights, strict=False)
+    assert missing.missing_keys == ["embed_tokens.weight"] and not missing.unexpected_keys
+    states: Tensor = model(inputs_embeds=features[None]).last_hidden_state[0]
+    return states
+
+
 KINDS: dict[str, tuple[Callable[..., Path], Callable[..., Tensor], int, int]] = {
     "eagle one": (folders.eagle_one, plain_eagle_one, 2, 4),
     "eagle one, compiled": (folders.eagle_one, plain_eagle_one, 2, 4),
     "eagle three": (folders.eagle_three, plain_eagle_three, 5, 4),
     "medusa": (folders.medusa, plain_medusa, 2, 3),
+    "hydra": (folders.hydra, plain_hydra, 2, 3),
+    "hydra++": (
+        partial(folders.hydra, plus=True, own=True, hidden_state_offset=1),
+        partial(plain_hydra, plus=True),
+        2,
+        3,
+    ),
 }
 
 
@@ -150,8 +191,15 @@ def _expected(logits: Tensor, ids: Sequence[int], k: int) -> list[tuple[int, flo
 
 @pytest.mark.parametrize("ids", [(), IDS], ids=["all tokens", "a shortlist"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_session_guesses_what_a_plain_recomputation_gives(kind: str, ids: Sequence[int], tmp_path: Path) -> None:
-    """Over steps with random accepted paths, with skipped steps and rejected drafts, and in a second session."""
+def test_a_session_guesses_what_a_plain_recomputation_gives(
+    kind: str, ids: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over steps with random accepted paths, with skipped steps and rejected drafts, and in a second session.
+
+    The cache is full after some steps, and grows.
+    """
+    for module in (eagle, hydra):
+        monkeypatch.setattr(module, "_GROWTH", 0)
     write, plain, layers, max_depth = KINDS[kind]
     plain = torch.no_grad()(plain)
     target = target_of(layers, **WIDE)
@@ -159,13 +207,13 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(kind: str, ids: Sequ
         # Narrow vectors run on every processor that the decoder runs on.
         capture_replay(target, compiled=True, vector_width=8)
     head = build_head(read_head(write(tmp_path / "head", target, ids=ids)), target)
-    assert isinstance(head, MedusaHead) or compiled == (head.compiled is not None)
+    assert not isinstance(head, EagleHead) or compiled == (head.compiled is not None)
     tensors = read_checkpoint(tmp_path / "head").tensors
     for seed in range(2):
         rng = random.Random(f"{kind} {seed}")
         text = [5, *random_prompt(rng, 12), 6]
         prompted = head.after(text, target.prefill(text, head.levels))
-        session = prompted.session(SamplingParams(), 8)
+        session = prompted.session(SamplingParams(), 2)
         lane = target.session(target.prefill(text), 60, head_session=session)
         for step in range(7):
             # A drafter need not ask at every step; what it missed is read when it asks again.
@@ -196,8 +244,8 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(kind: str, ids: Sequ
 
 def test_a_prompt_of_one_token_has_no_guess_until_a_token_was_accepted(tmp_path: Path) -> None:
     target = target_of()
-    for write in (folders.eagle_one, folders.medusa):
-        head = build_head(read_head(write(tmp_path / write.__name__, target)), target)
+    for write in (folders.eagle_one, folders.medusa, folders.hydra, partial(folders.hydra, plus=True)):
+        head = build_head(read_head(write(tmp_path / "head", target)), target)
         session = head.after([4], target.prefill([4], head.levels)).session(SamplingParams(), 8)
         lane = target.session(target.prefill([4]), 60, head_session=session)
         session.begin(4)
@@ -275,9 +323,10 @@ def test_no_head_changes_a_text(way: str, temperature: float, tmp_path: Path) ->
     heads = [
         folders.eagle_one(tmp_path / "e", target, ids=IDS, intermediate_size=48),
         folders.medusa(tmp_path / "m", target),
+        folders.hydra(tmp_path / "h", target, plus=True),
     ]
     attach_heads(target, [str(folder) for folder in heads], head_lanes())
-    spec = RaceSpec(("eagle", "medusa"), 24, temperature=temperature, seed=4)
+    spec = RaceSpec(("eagle", "medusa", "hydra"), 24, temperature=temperature, seed=4)
     lanes = _race(target, spec, (3, 4, 5, 6) * 4).lanes
-    assert [lane.lane for lane in lanes] == ["vanilla", "eagle", "medusa"]
+    assert [lane.lane for lane in lanes] == ["vanilla", "eagle", "medusa", "hydra"]
     assert all(lane.identical for lane in lanes)

@@ -33,7 +33,7 @@ from specrace.model.weights.source import choose_model
 from specrace.workbench import Workbench
 from tests.heads import folders
 
-WRITERS = {"eagle": folders.eagle_one, "medusa": folders.medusa}
+WRITERS = {"eagle": folders.eagle_one, "hydra": folders.hydra, "medusa": folders.medusa}
 
 
 class Tally:
