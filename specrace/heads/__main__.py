@@ -39,7 +39,12 @@ def parser() -> argparse.ArgumentParser:
             "--avoid", type=Path, action="append", default=[], help="questions that no question may share 8 words with"
         )
     train.add_argument("--epochs", type=float, default=HeadRecipe.epochs)
-    train.add_argument("--depths", type=int, default=HeadRecipe.depths, help="how long the trained chains are")
+    train.add_argument(
+        "--depths",
+        type=int,
+        default=HeadRecipe.depths,
+        help="how long the trained chains are; for medusa and hydra, how many heads there are",
+    )
     train.add_argument("--shortlist", type=int, default=HeadRecipe.shortlist, help="how many tokens the head can guess")
     train.add_argument("--rate", type=float, default=HeadRecipe.rate)
     train.add_argument("--batch-tokens", type=int, default=HeadRecipe.batch_tokens)

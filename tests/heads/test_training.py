@@ -15,9 +15,11 @@ from torch import Tensor
 
 from specrace.core.errors import InputError
 from specrace.heads.__main__ import main
+from specrace.heads.hydra import HydraHead
 from specrace.heads.layouts import build_head
 from specrace.heads.loading import read_head
 from specrace.heads.modules.batch import Batch, collate
+from specrace.heads.modules.hydra import Hydra
 from specrace.heads.training import trainer
 from specrace.heads.training.evaluation import measure
 from specrace.heads.training.generation import generate
@@ -175,7 +177,7 @@ def train_steps(folder: Path, work: HeadWork, kind: str, stop_after: int | None 
     return rows
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "hydra"])
 def test_training_lowers_the_loss(kind: str, work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "REPORT_STEPS", 3)
     rows = train_steps(tmp_path, work, kind)
@@ -314,6 +316,27 @@ def test_a_head_is_evaluated_and_exported_with_its_card(trained: HeadWork, tmp_p
     text = (tmp_path / "README.md").read_text()
     assert config["target_fingerprint"] in text
     assert f"{trained.figures.greedy.by_depth[0]:.2f}" in text
+
+
+def test_a_hydra_head_has_as_many_heads_as_depths(
+    work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is evaluated as deep as it guesses, and exported as it is; a run of another depth does not go on with it."""
+    monkeypatch.setattr(trainer, "HELD_OUT_EVERY", 3)
+    hydra = HeadWork(replace(work.settings, folder=tmp_path, kind="hydra"))
+    hydra.data, hydra.target = work.data, work.target
+    recipe = replace(RECIPE, kind="hydra", epochs=0.5)
+    list(hydra.train(recipe))
+    assert len(hydra.figures.greedy.by_depth) == recipe.depths
+    hydra.export(tmp_path / "head")
+    head, module = build_head(read_head(tmp_path / "head"), work.target), hydra.trained.head
+    assert isinstance(head, HydraHead) and head.depth == recipe.depths and isinstance(module, Hydra)
+    assert head.outputs[0].ids is not None and torch.equal(head.outputs[0].ids, hydra.trained.shortlist)
+    inputs = torch.randn(5, 3 * work.parts.embeddings.shape[1], generator=torch.Generator().manual_seed(0))
+    # The exported weights are rounded to bfloat16.
+    torch.testing.assert_close(head.blocks[1](inputs), module.block(1)(inputs), atol=0.1, rtol=0.05)
+    with pytest.raises(InputError, match="another kind or shape of head; give another folder"):
+        list(hydra.train(replace(recipe, depths=3)))
 
 
 def test_a_fingerprint_tells_targets_apart_but_not_dtypes() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 class HeadConfig:
     """The sizes of a head's decoder layer, as in Llama's config, and the number of its heads or levels.
 
-    `draft_vocab_size`: how many tokens the head can guess. `num_heads`: how many heads Medusa has. `num_levels`: how
-    many of the target's levels EAGLE-3 reads.
+    `draft_vocab_size`: how many tokens the head can guess. `num_heads`: how many heads Medusa and Hydra have.
+    `num_levels`: how many of the target's levels EAGLE-3 reads.
     """
 
     hidden_size: int
@@ -27,7 +27,7 @@ class HeadConfig:
     num_levels: int = 3
 
     @classmethod
-    def fitting(cls, config: Any, draft_vocab_size: int, num_levels: int = 0) -> HeadConfig:
+    def fitting(cls, config: Any, draft_vocab_size: int, num_levels: int = 0, num_heads: int = 4) -> HeadConfig:
         """The sizes of a head whose layer is like one of a target's; `config`: the target's."""
         heads = config.num_attention_heads
         return cls(
@@ -40,5 +40,6 @@ class HeadConfig:
             draft_vocab_size=draft_vocab_size,
             rms_norm_eps=config.rms_norm_eps,
             rope_theta=float((getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10_000.0)),
+            num_heads=num_heads,
             num_levels=num_levels,
         )

@@ -36,14 +36,18 @@ class Acceptance:
 def measure(
     head: Any, batches: Iterable[Batch], embeddings: Tensor, rows: Tensor, shortlist: Tensor, depths: int
 ) -> Acceptance:
-    """The acceptance of a head's likeliest chain, started before every token of the answers.
+    """The acceptance of a head's likeliest chain, started before every token of the answers; `depths` at most.
 
     `embeddings` [V, d] and `rows` [Vd, d] are the target's; `shortlist` [Vd] has the ids that the head can guess.
     """
     reached, accepted = torch.zeros(depths), torch.zeros(depths)
+    num_guessed = depths
     for batch in batches:
         so_far: Tensor | None = None
-        for depth, output in enumerate(head.guesses(batch, embeddings[batch.ids], depths), 1):
+        outputs = head.guesses(batch, embeddings[batch.ids], depths)
+        # Medusa and Hydra guess no deeper than they have heads.
+        num_guessed = len(outputs)
+        for depth, output in enumerate(outputs, 1):
             guesses = shortlist[head.logits(output, rows).argmax(-1)]
             is_right = (guesses == batch.guessed(depth)) & batch.is_guessed(depth)
             # Row r of each depth belongs to the chain that begins at token r of the answer.
@@ -52,4 +56,4 @@ def measure(
             so_far = is_open & is_right
             reached[depth - 1] += is_open.sum()
             accepted[depth - 1] += so_far.sum()
-    return Acceptance(tuple((accepted / reached.clamp_min(1)).tolist()), int(reached[0]))
+    return Acceptance(tuple((accepted / reached.clamp_min(1))[:num_guessed].tolist()), int(reached[0]))

@@ -1,7 +1,8 @@
 """Writes a trained head as a folder that races load: config.json, model.safetensors, and the card README.md.
 
-The layouts are those of the reference codes: EAGLE's, EAGLE-3's with `d2t` and `t2d`, and Medusa's. A shortlist is
-stored as `d2t`, also for EAGLE and Medusa, whose reference codes have none; they use the target's output rows.
+The layouts are those of the reference codes: EAGLE's, EAGLE-3's with `d2t` and `t2d`, Medusa's and Hydra's. A shortlist
+is stored as `d2t`, also where the reference code has none: for EAGLE, Medusa and Hydra, which use the target's output
+rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from specrace.heads.training.shards import DataDescription
 from specrace.heads.training.shortlist import offsets
 from specrace.heads.training.trainer import HeadRecipe, Progress
 
-ARCHITECTURES = {"eagle": "LlamaForCausalLMEagle", "eagle3": "LlamaForCausalLMEagle3", "medusa": "MedusaModel"}
+ARCHITECTURES = {
+    "eagle": "LlamaForCausalLMEagle",
+    "eagle3": "LlamaForCausalLMEagle3",
+    "medusa": "MedusaModel",
+    "hydra": "HydraModel",
+}
 # A head that ships with the package is at most this large.
 MAX_SHIPPED_BYTES = 10_000_000
 
@@ -68,7 +74,7 @@ def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
     kind = head.recipe.kind
     config: dict[str, Any] = {
         "architectures": [ARCHITECTURES[kind]],
-        "model_type": "medusa" if kind == "medusa" else "llama",
+        "model_type": kind if kind in ("medusa", "hydra") else "llama",
         "torch_dtype": "bfloat16",
         "vocab_size": target_config.vocab_size,
         "draft_vocab_size": len(head.shortlist),
@@ -79,6 +85,9 @@ def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
     if kind == "medusa":
         num_heads = len({name.split(".")[0] for name in head.tensors})
         return config | {"medusa_num_heads": num_heads, "medusa_num_layers": 1}
+    if kind == "hydra":
+        sizes_of_heads = {"hydra_num_heads": head.recipe.depths, "hydra_num_layers": 1}
+        return config | sizes_of_heads | {"hydra_head_arch": "mlp", "grounded_heads": True, "hidden_state_offset": 0}
     sizes = HeadConfig.fitting(target_config, len(head.shortlist))
     config |= {
         "num_hidden_layers": 1,

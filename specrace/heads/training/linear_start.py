@@ -1,4 +1,4 @@
-"""Where training of EAGLE-1 starts: at the best linear guess of the next state, with a layer that adds nothing.
+"""Where training of EAGLE-1 and Hydra starts: at the best linear guess of a coming state, and all else adds nothing.
 
 A random start would take hundreds of steps to learn what one least-squares fit gives.
 """
@@ -12,34 +12,69 @@ from torch import Tensor
 
 from specrace.heads.modules.batch import Batch
 from specrace.heads.modules.eagle import Eagle
+from specrace.heads.modules.hydra import Hydra
 
 # Added to the diagonal, as a share of its mean.
 _RIDGE = 1e-3
 
 
+class _Regression:
+    """A ridge regression with a constant, from rows of `inputs` numbers to rows of `outputs` numbers."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        self._square = torch.zeros(inputs + 1, inputs + 1)
+        self._product = torch.zeros(inputs + 1, outputs)
+
+    def add(self, rows: Tensor, results: Tensor) -> None:
+        """Add an equation for each of the rows [N, inputs] and results [N, outputs]."""
+        rows = torch.cat([rows, torch.ones(len(rows), 1)], -1)
+        self._square += rows.T @ rows
+        self._product += rows.T @ results
+
+    def copy_to(self, linear: torch.nn.Linear) -> None:
+        """Give a linear layer the solution."""
+        ridge = torch.eye(len(self._square)) * _RIDGE * self._square.diagonal().mean()
+        solution = torch.linalg.solve(self._square + ridge, self._product)
+        linear.weight.copy_(solution[:-1].T)
+        linear.bias.copy_(solution[-1])
+
+
 @torch.no_grad()
 def start_linear(head: Eagle, batches: Iterable[Batch], embeddings: Tensor) -> None:
-    """Set `fc` by ridge regression from (embedding of the next token, state) to the next state.
+    """Set `fc` by regression from (embedding of the next token, state) to the next state.
 
     Every two adjacent states of a conversation are one equation. The outputs of attention and MLP start at zero.
     `embeddings` [V, d] are the target's.
     """
     size = head.fc.out_features
-    square = torch.zeros(2 * size + 1, 2 * size + 1)
-    product = torch.zeros(2 * size + 1, size)
+    regression = _Regression(2 * size, size)
     for batch in batches:
-        # `states` has one column less than `ids`. Pair i predicts state i + 1 from state i and token i + 1.
-        is_pair = batch.is_token[:, :-2]
-        states = batch.states[:, :, -1]
-        tokens, before, after = embeddings[batch.ids[:, 1:-1]][is_pair], states[:, :-1][is_pair], states[:, 1:][is_pair]
-        # A shorter answer's last token has no state (zeros), so the pair that would predict it is left out.
-        is_known = after.abs().sum(-1) > 0
-        inputs = torch.cat([tokens, before, torch.ones(len(before), 1)], -1)[is_known]
-        square += inputs.T @ inputs
-        product += inputs.T @ after[is_known]
-    square += torch.eye(len(square)) * _RIDGE * square.diagonal().mean()
-    solution = torch.linalg.solve(square, product)
-    head.fc.weight.copy_(solution[:-1].T)
-    head.fc.bias.copy_(solution[-1])
+        before, tokens, after = _equations(batch, embeddings, 1)
+        regression.add(torch.cat([*tokens, before], -1), after)
+    regression.copy_to(head.fc)
     head.decoder.self_attn.o_proj.weight.zero_()
     head.decoder.mlp.down_proj.weight.zero_()
+
+
+@torch.no_grad()
+def start_hydra(head: Hydra, batches: Iterable[Batch], embeddings: Tensor) -> None:
+    """Set each head's `res_connection` by regression from what the head reads to the state that it stands for."""
+    size = embeddings.shape[1]
+    regressions = [_Regression((number + 2) * size, size) for number in range(head.num_heads)]
+    for batch in batches:
+        for ahead, regression in enumerate(regressions, 1):
+            before, tokens, after = _equations(batch, embeddings, ahead)
+            regression.add(torch.cat([before, *tokens], -1), after)
+    for number, regression in enumerate(regressions):
+        regression.copy_to(head.block(number).res_connection)
+
+
+def _equations(batch: Batch, embeddings: Tensor, ahead: int) -> tuple[Tensor, list[Tensor], Tensor]:
+    """States [N, d], the embeddings of the `ahead` tokens after each, and the states of the last of these tokens."""
+    # `states` has one column less than `ids`.
+    states, columns = batch.states[:, :, -1], batch.ids.shape[1] - 1
+    before, after = states[:, : columns - ahead], states[:, ahead:]
+    # A padded column has no state, and neither has the last token of an answer that is shorter than the longest.
+    is_known = batch.is_token[:, : columns - ahead] & (after.abs().sum(-1) > 0)
+    ids = [batch.ids[:, place : columns - ahead + place][is_known] for place in range(1, ahead + 1)]
+    return before[is_known], [embeddings[tokens] for tokens in ids], after[is_known]

@@ -12,7 +12,7 @@ import json
 import random
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, takewhile
 from pathlib import Path
@@ -26,12 +26,18 @@ from specrace.core.errors import InputError, shorten
 from specrace.heads.modules.batch import Batch, collate
 from specrace.heads.modules.config import HeadConfig
 from specrace.heads.modules.eagle import Eagle, Eagle3
+from specrace.heads.modules.hydra import Hydra
 from specrace.heads.modules.medusa import Medusa
-from specrace.heads.training.linear_start import start_linear
+from specrace.heads.training.linear_start import start_hydra, start_linear
 from specrace.heads.training.shards import Shard
 from specrace.heads.training.shortlist import choose_shortlist
 
-KINDS: dict[str, type[Eagle] | type[Eagle3] | type[Medusa]] = {"eagle": Eagle, "eagle3": Eagle3, "medusa": Medusa}
+KINDS: dict[str, type[Eagle] | type[Eagle3] | type[Medusa] | type[Hydra]] = {
+    "eagle": Eagle,
+    "eagle3": Eagle3,
+    "medusa": Medusa,
+    "hydra": Hydra,
+}
 CHECKPOINT = "checkpoint.pt"
 SAVE_SECONDS = 120.0
 # The weight of a depth's loss, divided by the weight of the loss of the depth before.
@@ -43,6 +49,8 @@ HELD_OUT_EVERY = 20
 @dataclass(frozen=True)
 class HeadRecipe:
     """The settings of a training run; an update is over about `batch_tokens` guessed tokens.
+
+    `depths`: how long the trained chains are, and how many heads Medusa and Hydra have.
 
     With `prompts`, the tokens of prompts are guessed too, once for each question.
     """
@@ -114,7 +122,8 @@ class HeadRun:
         answers = (self.answer(place) for place in self.training)
         self.shortlist = choose_shortlist(answers, recipe.shortlist, parts.config.vocab_size, parts.ends)
         self.rows = parts.output[self.shortlist]
-        self.head = KINDS[recipe.kind](HeadConfig.fitting(parts.config, len(self.shortlist), len(self.levels) - 1))
+        sizes = HeadConfig.fitting(parts.config, len(self.shortlist), len(self.levels) - 1, recipe.depths)
+        self.head = KINDS[recipe.kind](sizes)
         self.optimizers = optimizers(self.head, recipe.rate)
         self._template_tokens = self._count_shared() if recipe.prompts else 0
         self.progress = self._resume()
@@ -122,6 +131,8 @@ class HeadRun:
             self._start_from(start)
         elif self.progress.step == 0 and isinstance(self.head, Eagle):
             start_linear(self.head, self.batches(self.training), parts.embeddings)
+        elif self.progress.step == 0 and isinstance(self.head, Hydra):
+            start_hydra(self.head, self.batches(self.training), parts.embeddings)
 
     def answer(self, place: Place) -> Tensor:
         """The tokens that the target wrote in a conversation."""
@@ -260,18 +271,7 @@ class HeadRun:
             chosen = batch.is_guessed(depth)
             logits = self.head.logits(output[chosen], self.rows).float()
             losses.append(functional.cross_entropy(logits, target[:, depth - 1 :][chosen]))
-        state_loss = torch.zeros(())
-        if isinstance(self.head, Eagle):
-            # The state after the last token of an answer is not known.
-            pairs = [(output[:, :-1], batch.last_states(depth)[:, 1:]) for depth, output in enumerate(outputs, 1)]
-            chosen_pairs = [
-                functional.smooth_l1_loss(output[mask].float(), state[mask])
-                for (output, state), mask in zip(
-                    pairs, [batch.is_guessed(depth)[:, 1:] for depth in range(1, len(pairs) + 1)], strict=True
-                )
-            ]
-            state_loss = torch.stack(chosen_pairs).mean()
-        return losses, state_loss
+        return losses, state_error(outputs, batch) if isinstance(self.head, Eagle) else torch.zeros(())
 
     def save(self) -> None:
         """Write the checkpoint atomically."""
@@ -293,7 +293,7 @@ class HeadRun:
         if not path.exists():
             return Progress()
         state = _read_state(path)
-        self.head.load_state_dict(state["head"])
+        self._load(state, path, "give another folder with --work, or the options of that run")
         self.shortlist = state["shortlist"]
         self.rows = self.parts.output[self.shortlist]
         for optimizer, values in zip(self.optimizers, state["optimizers"], strict=True):
@@ -303,15 +303,28 @@ class HeadRun:
     def _start_from(self, file: Path) -> None:
         """Take the weights of another run's checkpoint, and count what that run has done."""
         state = _read_state(file)
+        self._load(state, file, "give the checkpoint of a head like this one, or leave out --start")
+        earlier = Progress(**state["progress"])
+        self.progress = Progress(0, earlier.tokens, earlier.seconds, earlier.step + earlier.earlier_steps)
+
+    def _load(self, state: Mapping[str, Any], file: Path, advice: str) -> None:
+        """Take the weights of a checkpoint. Raises InputError if they do not fit."""
         try:
             self.head.load_state_dict(state["head"])
         except RuntimeError as error:
-            raise InputError(
-                f"{shorten(file)} has weights of another kind or shape of head; give the checkpoint of a head like "
-                "this one, or leave out --start."
-            ) from error
-        earlier = Progress(**state["progress"])
-        self.progress = Progress(0, earlier.tokens, earlier.seconds, earlier.step + earlier.earlier_steps)
+            raise InputError(f"{shorten(file)} has weights of another kind or shape of head; {advice}.") from error
+
+
+def state_error(outputs: Sequence[Tensor], batch: Batch) -> Tensor:
+    """The smooth L1 distance of the outputs [B, A - depth + 1, d] by depth to the states that they stand for.
+
+    Those are the target's states from which it drew the guessed tokens.
+    """
+    errors = []
+    for depth, output in enumerate(outputs, 1):
+        chosen = batch.is_guessed(depth)
+        errors.append(functional.smooth_l1_loss(output[chosen].float(), batch.last_states(depth)[chosen]))
+    return torch.stack(errors).mean()
 
 
 def _read_state(file: Path) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""Where training starts: states that follow linearly from state and token are guessed at every depth of a chain."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specrace.heads.modules.batch import Batch, collate
+from specrace.heads.modules.config import HeadConfig
+from specrace.heads.modules.eagle import Eagle
+from specrace.heads.modules.hydra import Hydra
+from specrace.heads.training.linear_start import start_hydra, start_linear
+from specrace.heads.training.trainer import state_error
+
+SIZE, VOCAB, DEPTHS = 8, 30, 3
+CONFIG = HeadConfig(SIZE, SIZE, 2, 2, 4, VOCAB, VOCAB, num_heads=DEPTHS)
+
+
+def linear_conversations() -> tuple[Batch, Tensor]:
+    """Three conversations of different lengths, and the embeddings of their tokens."""
+    generator = torch.Generator().manual_seed(2)
+    embeddings = torch.randn(VOCAB, SIZE, generator=generator)
+    turn, mix = (torch.linalg.qr(torch.randn(SIZE, SIZE, generator=generator))[0] * 0.9 for _ in range(2))
+    conversations = []
+    for prompt, answer in ((4, 30), (9, 26), (2, 33)):
+        ids = torch.randint(0, VOCAB, (prompt + answer,), generator=generator)
+        states = [torch.randn(SIZE, generator=generator)]
+        for token in ids[1:-1]:
+            states.append(turn @ states[-1] + mix @ embeddings[token] + 0.5)
+        conversations.append((ids, prompt, torch.stack(states)[:, None]))
+    return collate(conversations), embeddings
+
+
+@torch.no_grad()
+def test_heads_start_at_the_best_linear_guess() -> None:
+    batch, embeddings = linear_conversations()
+    eagle, hydra = Eagle(CONFIG), Hydra(CONFIG)
+    for head in (eagle, hydra):
+        assert state_error(head.guesses(batch, embeddings[batch.ids], DEPTHS), batch) > 0.5
+    start_linear(eagle, [batch], embeddings)
+    start_hydra(hydra, [batch], embeddings)
+    for head in (eagle, hydra):
+        assert state_error(head.guesses(batch, embeddings[batch.ids], DEPTHS), batch) < 1e-3
