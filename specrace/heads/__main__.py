@@ -1,4 +1,7 @@
-"""`python -m specrace.heads data|train|evaluate|export|card`: heads of a target, trained on its own answers."""
+"""`python -m specrace.heads data|train|evaluate|export|card`: heads of a target, trained on its own answers.
+
+`convert` writes a head in another layout.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from pathlib import Path
 import torch
 
 from specrace.core.errors import InputError
+from specrace.heads.loading import convert
+from specrace.heads.naming import LAYOUTS
 from specrace.heads.training.session import HeadWork, WorkSettings
 from specrace.heads.training.trainer import KINDS, HeadRecipe
 
@@ -38,6 +43,21 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--avoid", type=Path, action="append", default=[], help="questions that no question may share 8 words with"
         )
+    _add_recipe(train)
+    add("evaluate", _evaluate, "print the acceptance by depth on held-out answers")
+    export = add("export", _export, "write the head of the checkpoint, with its card")
+    export.add_argument("--out", type=Path, help="default: head/ beside the checkpoint")
+    add("card", _card, "print the card of the checkpoint's head")
+    other = commands.add_parser("convert", help="write a head, also a pickle, as safetensors in a layout of its kind")
+    other.set_defaults(convert=True)
+    other.add_argument("head", help="a folder with a head, or an id in the hub's cache")
+    other.add_argument("--layout", required=True, choices=LAYOUTS)
+    other.add_argument("--out", type=Path, required=True, help="a new folder")
+    return root
+
+
+def _add_recipe(train: argparse.ArgumentParser) -> None:
+    """Add the settings of a training run."""
     train.add_argument("--epochs", type=float, default=HeadRecipe.epochs)
     train.add_argument(
         "--depths",
@@ -51,18 +71,16 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--prompts", action="store_true", help="guess the tokens of prompts too, once for each question")
     train.add_argument("--start", type=Path, help="begin with the weights of this checkpoint.pt")
-    add("evaluate", _evaluate, "print the acceptance by depth on held-out answers")
-    export = add("export", _export, "write the head of the checkpoint, with its card")
-    export.add_argument("--out", type=Path, help="default: head/ beside the checkpoint")
-    add("card", _card, "print the card of the checkpoint's head")
-    return root
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 for success, 2 for bad input."""
     options = parser().parse_args(arguments)
-    torch.set_num_threads(max(1, options.threads))
     try:
+        if hasattr(options, "convert"):
+            print(convert(options.head, options.layout, options.out))
+            return 0
+        torch.set_num_threads(max(1, options.threads))
         settings = WorkSettings(options.model, options.adapter, options.work, options.kind)
         options.run(HeadWork(settings), options)
     except InputError as error:

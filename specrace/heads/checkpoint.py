@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specrace.core.errors import InputError, shorten
@@ -102,6 +102,20 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(label, _read_config(folder, label), _read_tensors(folder, label))
 
 
+def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write config.json and model.safetensors into `folder`. Raises InputError if that fails."""
+    # Names may share a tensor, which safetensors does not store.
+    tensors = {name: tensor.contiguous().clone() for name, tensor in checkpoint.tensors.items()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, folder / WEIGHTS[0])
+        (folder / CONFIG).write_text(json.dumps(checkpoint.config, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"The head cannot be written to {shorten(folder)} ({shorten(error)}); give another folder with --out."
+        ) from error
+
+
 def _read_config(folder: Path, label: str) -> dict[str, Any]:
     try:
         config = json.loads(read_text(folder / CONFIG, _MAX_CONFIG_BYTES, _HINT))
@@ -109,7 +123,8 @@ def _read_config(folder: Path, label: str) -> dict[str, Any]:
         raise InputError(f"{label} has a config.json that is not JSON ({shorten(error)}); {_HINT}.") from error
     if not isinstance(config, dict):
         raise InputError(f"{label} has a config.json that is not an object; {_HINT}.")
-    if "auto_map" in config:
+    # speculators writes the name of its own class there; its heads are known by their type.
+    if "auto_map" in config and "speculators_model_type" not in config:
         raise InputError(f"{label} comes with code of its own (auto_map), which is not run; {_HINT} without it.")
     return config
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from specrace.heads.eagle import EagleHead, EagleNetwork, EagleOne, EagleThree
 from specrace.heads.hydra import HydraBlocks, HydraHead, PrefixLayer
 from specrace.heads.layer import DraftLayer, LayerSizes, Rotations
 from specrace.heads.medusa import MedusaHead
+from specrace.heads.naming import HYDRA_BLOCK, MEDUSA_BLOCK, explicit_levels, kind_of, read_names
 from specrace.heads.output_layer import OutputLayer, read_shortlist, target_rows
 from specrace.heads.product import Product
 from specrace.model.forward.tapped import Levels, check_levels
@@ -33,31 +33,14 @@ _UNSUPPORTED = ("norm_before_fc", "fc_norm", "norm_output")
 _PREFIX_LAYER = "prefix_embeding_layer."
 # What a config of Hydra++ leaves to its target's.
 _LAYER_FIELDS = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps")
-_HYDRA_BLOCK = re.compile(r"hydra_mlp\.(\d+)\.(\d+)\.linear\.weight")
-_MEDUSA_BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
 
 
 def build_head(checkpoint: Checkpoint, target: Target) -> Head:
     """The head of a checkpoint, on the target's device. Raises InputError if its kind is unknown or it does not fit."""
-    checkpoint = _unwrap(checkpoint)
+    checkpoint = read_names(checkpoint)
     head = _HeadBuilder(checkpoint, target).build()
     checkpoint.check_all_used()
     return head
-
-
-def _unwrap(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with a flat config, and with tensor names without the prefixes that some writers add.
-
-    speculators nests the layer's config; Medusa's second release prefixes all names.
-    """
-    config: Mapping[str, Any] = checkpoint.config
-    nested = config.get("transformer_layer_config")
-    if isinstance(nested, dict):
-        config = {**nested, **{name: value for name, value in config.items() if name != "transformer_layer_config"}}
-    tensors = {name.removeprefix("medusa_head."): tensor for name, tensor in checkpoint.tensors.items()}
-    # Old files store rotary frequencies, which can be computed.
-    tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
-    return Checkpoint(checkpoint.label, config, tensors)
 
 
 class _HeadBuilder:
@@ -71,13 +54,14 @@ class _HeadBuilder:
         """The head, of the kind that its tensors' names tell."""
         self._check_fingerprint()
         names = self.checkpoint.tensors.keys()
-        if any(_MEDUSA_BLOCK.fullmatch(name) for name in names):
+        kind = kind_of(names)
+        if kind == "medusa":
             return self._medusa()
-        if any(_HYDRA_BLOCK.fullmatch(name) for name in names):
+        if kind == "hydra":
             return self._hydra()
-        if "fc.weight" in names and any(name.endswith("hidden_norm.weight") for name in names):
+        if kind == "eagle3":
             return EagleHead(self._eagle_three(), self.target, self.label)
-        if "fc.weight" in names and "layers.0.self_attn.q_proj.weight" in names:
+        if kind == "eagle":
             return self._eagle_one()
         example = shorten(min(names, default="nothing"))
         raise InputError(f"{self.label} is of a kind that cannot race here (it has {example}); the kinds are {_KINDS}.")
@@ -169,7 +153,7 @@ class _HeadBuilder:
 
     def _medusa(self) -> MedusaHead:
         """Medusa: the number of heads is counted, because published configs and files disagree about it."""
-        blocks = [match.groups() for name in self.checkpoint.tensors if (match := _MEDUSA_BLOCK.fullmatch(name))]
+        blocks = [match.groups() for name in self.checkpoint.tensors if (match := MEDUSA_BLOCK.fullmatch(name))]
         num_heads, num_blocks = 1 + max(int(head) for head, _ in blocks), 1 + max(int(block) for _, block in blocks)
         stacks = [[self._block(f"{head}.{block}.linear") for block in range(num_blocks)] for head in range(num_heads)]
         outputs = [self._output_layer(f"{head}.{num_blocks}.weight") for head in range(num_heads)]
@@ -190,7 +174,7 @@ class _HeadBuilder:
                 f"{self.label} has the hidden_state_offset {shorten(repr(offset))}, and {self.target.name} has "
                 f"{self.target.num_layers} layers; give a head that was trained for this target."
             )
-        matches = [match for name in self.checkpoint.tensors if (match := _HYDRA_BLOCK.fullmatch(name))]
+        matches = [match for name in self.checkpoint.tensors if (match := HYDRA_BLOCK.fullmatch(name))]
         num_heads = 1 + max(int(match[1]) for match in matches)
         # Hydra++'s odd numbers: its code counts a dropout before each block.
         first, *others = sorted({int(match[2]) for match in matches})
@@ -272,17 +256,8 @@ class _HeadBuilder:
 
 
 def aux_levels(config: Mapping[str, Any], num_layers: int) -> Levels:
-    """The levels that an EAGLE-3 head reads.
+    """The levels that an EAGLE-3 head reads: its config's, or those of the reference code.
 
-    `eagle_config` (SGLang, SpecForge) names layers by their outputs, which enter the next layer, so a level is one more
-    than its number. At the top of a config (vLLM, speculators) the numbers are levels. Without either, the levels are
-    those of the reference code: 2, the middle, and the third from the end.
+    The latter are 2, the middle, and the third from the end. Raises InputError for what is no list of numbers.
     """
-    nested = config.get("eagle_config")
-    outputs = nested.get("eagle_aux_hidden_state_layer_ids") if isinstance(nested, dict) else None
-    levels = config.get("eagle_aux_hidden_state_layer_ids")
-    if outputs:
-        return tuple(int(number) + 1 for number in outputs)
-    if levels:
-        return tuple(int(number) for number in levels)
-    return 2, num_layers // 2, num_layers - 3
+    return tuple(explicit_levels(config)) or (2, num_layers // 2, num_layers - 3)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from specrace.core.bundled import SHIPPED_HEADS
 from specrace.core.errors import InputError, shorten
-from specrace.heads.checkpoint import CONFIG, Checkpoint, read_checkpoint
+from specrace.heads.checkpoint import CONFIG, Checkpoint, read_checkpoint, write_checkpoint
 from specrace.heads.layouts import Head, build_head
+from specrace.heads.naming import read_names, write_names
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import LeadingTarget
 from specrace.model.weights.names import hub_snapshot
@@ -23,6 +24,17 @@ def read_head(location: str | Path) -> Checkpoint:
     if not folder.is_dir() and str(location).count("/") == 1:
         folder = hub_snapshot(str(location)) or folder
     return read_checkpoint(folder)
+
+
+def convert(location: str | Path, layout: str, out: Path) -> str:
+    """Write a head in another layout of its kind (see `naming`); returns a line that says where.
+
+    Raises InputError for a head that cannot be read or has no such layout, and if `out` is a head's folder already.
+    """
+    if (out / CONFIG).exists():
+        raise InputError(f"There is a head in {shorten(out)} already; give a new folder with --out.")
+    write_checkpoint(write_names(read_names(read_head(location)), layout), out)
+    return f"wrote {out} in the layout {layout}"
 
 
 def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str]) -> None:

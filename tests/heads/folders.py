@@ -113,6 +113,39 @@ def medusa(
     return write_head(folder, config, tensors)
 
 
+def vllm_medusa(
+    folder: Path, target: Target, *, seed: int = 0, depth: int = 3, ids: Sequence[int] = (), shared: bool = False
+) -> Path:
+    """Medusa heads of two blocks in vLLM's layout; `shared`: with biases, and one output layer for all heads."""
+    generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
+    tensors: dict[str, Tensor] = {}
+    for head in range(depth):
+        for block in range(2):
+            tensors[f"blocks.{head}.layers.{block}.weight"] = _random(generator, width, width)
+            if shared:
+                tensors[f"blocks.{head}.layers.{block}.bias"] = _random(generator, width)
+        output = "lm_head.weight" if shared else f"lm_heads.{head}.weight"
+        tensors[output] = _random(generator, len(ids) or target.vocab_size, width)
+    config = {"num_heads": depth, "num_hidden_layers": 2, "hidden_size": width, "vocab_size": target.vocab_size}
+    config |= {"medusa_fc_bias": shared, "original_lm_head": shared, "model_type": "medusa"}
+    if ids:
+        tensors["token_map"] = torch.tensor(ids)
+        config["truncated_vocab_size"] = len(ids)
+    return write_head(folder, config, tensors)
+
+
+def speculators(folder: Path, target: Target, *, ids: Sequence[int] = (), **changes: Any) -> Path:
+    """An EAGLE-3 head as speculators writes it, with the name of its class and its layer's config nested."""
+    eagle_three(folder, target, ids=ids, prefix="layers.0.")
+    layer = json.loads((folder / "config.json").read_text())
+    config = {"auto_map": {"": "config.Eagle3SpeculatorConfig"}, "speculators_model_type": "eagle3"}
+    if "draft_vocab_size" in layer:
+        config["draft_vocab_size"] = layer.pop("draft_vocab_size")
+    config |= {"transformer_layer_config": layer, "norm_before_fc": False} | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 def hydra(
     folder: Path,
     target: Target,

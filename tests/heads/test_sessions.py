@@ -91,13 +91,19 @@ def _rotated(rows: Tensor) -> Tensor:
     return torch.cat([turned.real, turned.imag], -1)
 
 
-def plain_eagle_three(tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int]) -> Tensor:
-    """Logits over the draft vocabulary after `path`, by dense attention over the whole sequence, written out."""
+def plain_eagle_three(
+    tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int], *, speculators: bool = False
+) -> Tensor:
+    """Logits over the draft vocabulary after `path`, by dense attention over the whole sequence, written out.
+
+    `speculators`: with its names and `norm_before_residual`.
+    """
     states, width = hidden_states(target, text[:-1]), target.config.hidden_size
     levels = (2, target.num_layers // 2, target.num_layers - 3)
     joined = torch.cat([states[level] for level in levels], -1)
     features, tokens = list(linear(joined, tensors["fc.weight"])), list(text[1:])
-    weight = {name.removeprefix("midlayer."): value for name, value in tensors.items()}
+    prefix = "layers.0." if speculators else "midlayer."
+    weight = {name.removeprefix(prefix): value for name, value in tensors.items()}
     for token in (*path, None):
         stacked = torch.stack(features)
         inputs = torch.cat(
@@ -115,7 +121,8 @@ def plain_eagle_three(tensors: dict[str, Tensor], target: Target, text: Sequence
         scores = queries @ keys.transpose(1, 2) / (width // 4) ** 0.5
         hidden = torch.ones(len(stacked), len(stacked), dtype=torch.bool).triu(1)
         mixed = softmax(scores.masked_fill(hidden, -torch.inf), -1) @ heads[2].repeat_interleave(2, 0)
-        rows = stacked + linear(mixed.transpose(0, 1).flatten(1), weight["self_attn.o_proj.weight"])
+        residual = _norm(stacked, weight["hidden_norm.weight"]) if speculators else stacked
+        rows = residual + linear(mixed.transpose(0, 1).flatten(1), weight["self_attn.o_proj.weight"])
         normed = _norm(rows, weight["post_attention_layernorm.weight"])
         gate, up = (linear(normed, weight[f"mlp.{name}_proj.weight"]) for name in ("gate", "up"))
         rows = rows + linear(silu(gate) * up, weight["mlp.down_proj.weight"])
@@ -130,6 +137,15 @@ def plain_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence[int]
     feature, head = hidden_states(target, text[:-1])[-1][-1], len(path)
     row = feature + silu(linear(feature, tensors[f"{head}.0.linear.weight"], tensors[f"{head}.0.linear.bias"]))
     return linear(row, target.model.get_output_embeddings().weight)
+
+
+def plain_vllm_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int]) -> Tensor:
+    """Logits of the head for the place after `path`, over the tokens of its output layer."""
+    row, head = hidden_states(target, text[:-1])[-1][-1], len(path)
+    for block in range(2):
+        name = f"blocks.{head}.layers.{block}"
+        row = row + silu(linear(row, tensors[f"{name}.weight"], tensors.get(f"{name}.bias")))
+    return linear(row, tensors.get("lm_head.weight", tensors.get(f"lm_heads.{head}.weight")))
 
 
 def plain_hydra(
@@ -169,7 +185,15 @@ KINDS: dict[str, tuple[Callable[..., Path], Callable[..., Tensor], int, int]] = 
     "eagle one": (folders.eagle_one, plain_eagle_one, 2, 4),
     "eagle one, compiled": (folders.eagle_one, plain_eagle_one, 2, 4),
     "eagle three": (folders.eagle_three, plain_eagle_three, 5, 4),
+    "eagle three, speculators": (
+        partial(folders.speculators, norm_before_residual=True),
+        partial(plain_eagle_three, speculators=True),
+        5,
+        4,
+    ),
     "medusa": (folders.medusa, plain_medusa, 2, 3),
+    "medusa, vllm": (folders.vllm_medusa, plain_vllm_medusa, 2, 3),
+    "medusa, vllm, shared output": (partial(folders.vllm_medusa, shared=True), plain_vllm_medusa, 2, 3),
     "hydra": (folders.hydra, plain_hydra, 2, 3),
     "hydra++": (
         partial(folders.hydra, plus=True, own=True, hidden_state_offset=1),

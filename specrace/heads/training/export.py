@@ -7,16 +7,14 @@ rows.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from specrace.core.errors import InputError
+from specrace.heads.checkpoint import Checkpoint, write_checkpoint
 from specrace.heads.modules.config import HeadConfig
 from specrace.heads.training.evaluation import Acceptance
 from specrace.heads.training.shards import DataDescription
@@ -61,12 +59,7 @@ def export(head: TrainedHead, target_config: Any, out: Path) -> None:
     tensors["d2t"] = offsets(head.shortlist)
     if head.recipe.kind == "eagle3":
         tensors["t2d"] = torch.zeros(vocab_size, dtype=torch.bool).index_fill(0, head.shortlist, value=True)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, out / "model.safetensors")
-        (out / "config.json").write_text(json.dumps(_config(head, target_config), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"The head cannot be written to {out} ({error}); give another folder with --out.") from error
+    write_checkpoint(Checkpoint("The head", _config(head, target_config), tensors), out)
 
 
 def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:

@@ -1,0 +1,235 @@
+"""The names that published layouts give to the same tensors and sizes: read into one set of names, and written back.
+
+Five layouts are their authors' own: Medusa, Hydra, EAGLE-1 and 2, and EAGLE-3. vLLM renames Medusa's tensors, and the
+library speculators those of EAGLE-3, whose layer's config it nests. `read_names` gives all of them the authors' names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specrace.core.errors import InputError, shorten
+from specrace.heads.checkpoint import Checkpoint
+
+MEDUSA_BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
+HYDRA_BLOCK = re.compile(r"hydra_mlp\.(\d+)\.(\d+)\.linear\.weight")
+_VLLM_BLOCK = re.compile(r"blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)")
+_VLLM_OUTPUT = re.compile(r"lm_heads\.(\d+)\.weight")
+_MEDUSA_OUTPUT = re.compile(r"(\d+)\.(\d+)\.weight")
+# Medusa's second release prefixes all names with the first of these, heads for vLLM with the second.
+_PREFIXES = ("medusa_head.", "medusa_heads.")
+# vLLM's names for the sizes of a Medusa head, and the authors' names.
+_VLLM_SIZES = {"num_heads": "medusa_num_heads", "num_hidden_layers": "medusa_num_layers"}
+_LAYER, _OLD_LAYER = "layers.0.", "midlayer."
+_AUX = "eagle_aux_hidden_state_layer_ids"
+# The fields of speculators' own config; all others describe the layer.
+_SPECULATORS_FIELDS = frozenset(
+    {
+        "architectures",
+        "draft_vocab_size",
+        "embed_requires_grad",
+        "fc_norm",
+        "norm_before_fc",
+        "norm_before_residual",
+        "norm_output",
+        "speculators_config",
+        "speculators_model_type",
+        "speculators_version",
+        "target_hidden_size",
+        "target_fingerprint",
+        "target_name",
+        "tie_word_embeddings",
+        _AUX,
+    }
+)
+
+
+def kind_of(names: Collection[str]) -> str:
+    """The kind of head that has tensors of these names: medusa, hydra, eagle3, eagle, or "" for none of them."""
+    if any(MEDUSA_BLOCK.fullmatch(name) for name in names):
+        return "medusa"
+    if any(HYDRA_BLOCK.fullmatch(name) for name in names):
+        return "hydra"
+    if "fc.weight" in names and any(name.endswith("hidden_norm.weight") for name in names):
+        return "eagle3"
+    return "eagle" if "fc.weight" in names and f"{_LAYER}self_attn.q_proj.weight" in names else ""
+
+
+def read_names(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with its authors' names and a flat config. Raises InputError for a setting that is not built."""
+    config: dict[str, Any] = dict(checkpoint.config)
+    # The name of speculators' own class.
+    config.pop("auto_map", None)
+    nested = config.pop("transformer_layer_config", None)
+    if isinstance(nested, dict):
+        config = {**nested, **config}
+    tensors = dict[str, Tensor]()
+    for name, tensor in checkpoint.tensors.items():
+        for prefix in _PREFIXES:
+            name = name.removeprefix(prefix)
+        # Old files store rotary frequencies, which can be computed.
+        if not name.endswith("rotary_emb.inv_freq"):
+            tensors[name] = tensor
+    plain = Checkpoint(checkpoint.label, config, tensors)
+    if any(_VLLM_BLOCK.fullmatch(name) for name in tensors):
+        return _from_vllm(plain)
+    return plain
+
+
+def write_names(checkpoint: Checkpoint, layout: str) -> Checkpoint:
+    """The checkpoint, which has its authors' names, in another layout. Raises InputError if its kind has none such."""
+    kind = kind_of(checkpoint.tensors.keys())
+    writers = _WRITERS.get(kind, {})
+    if layout not in writers:
+        layouts = ", ".join(writers) or "none that can be written"
+        raise InputError(f"{checkpoint.label} has no layout {layout}; the layouts of its kind are {layouts}.")
+    return writers[layout](checkpoint)
+
+
+def _from_vllm(checkpoint: Checkpoint) -> Checkpoint:
+    """A Medusa head with its authors' names. vLLM's blocks may lack biases, and all heads may share an output layer."""
+    config, tensors = dict(checkpoint.config), checkpoint.tensors
+    if config.pop("logit_scale", 1.0) != 1.0:
+        raise InputError(f"{checkpoint.label} scales its logits (logit_scale), which is not built; give another head.")
+    blocks = [match for name in tensors if (match := _VLLM_BLOCK.fullmatch(name))]
+    num_heads, num_blocks = (1 + max(int(match[place]) for match in blocks) for place in (1, 2))
+    is_shared, has_bias = config.pop("original_lm_head", False), config.pop("medusa_fc_bias", False)
+    draft_vocab_size, ids = config.pop("truncated_vocab_size", None), tensors.get("token_map")
+    is_short = draft_vocab_size is not None and draft_vocab_size != config.get("vocab_size") and ids is not None
+    renamed = dict[str, Tensor]()
+    for name, tensor in tensors.items():
+        if match := _VLLM_BLOCK.fullmatch(name):
+            renamed[f"{match[1]}.{match[2]}.linear.{match[3]}"] = tensor
+            if not has_bias and match[3] == "weight":
+                renamed.setdefault(f"{match[1]}.{match[2]}.linear.bias", tensor.new_zeros(len(tensor)))
+        elif (match := _VLLM_OUTPUT.fullmatch(name)) and not is_shared:
+            renamed[f"{match[1]}.{num_blocks}.weight"] = _cut(tensor, ids if is_short else None)
+        elif name in ("lm_head.weight", "lm_heads.0.weight") and is_shared:
+            cut = _cut(tensor, ids if is_short else None)
+            renamed |= {f"{head}.{num_blocks}.weight": cut for head in range(num_heads)}
+        elif name != "token_map":
+            renamed[name] = tensor
+    if is_short and ids is not None:
+        renamed["d2t"] = ids.reshape(-1).long() - torch.arange(ids.numel())
+        config["draft_vocab_size"] = draft_vocab_size
+    for theirs, ours in _VLLM_SIZES.items():
+        if theirs in config:
+            config[ours] = config.pop(theirs)
+    return Checkpoint(checkpoint.label, config, renamed)
+
+
+def _cut(rows: Tensor, ids: Tensor | None) -> Tensor:
+    """The rows of the tokens `ids`, as vLLM takes them from a matrix of all tokens; ids without a row cut nothing."""
+    if ids is None or len(rows) <= ids.numel() or not 0 <= int(ids.min()) <= int(ids.max()) < len(rows):
+        return rows
+    return rows[ids.reshape(-1).long()]
+
+
+def _to_vllm(checkpoint: Checkpoint) -> Checkpoint:
+    """A Medusa head with vLLM's names. Raises InputError if it uses its target's output layer: vLLM's has its own."""
+    config, outputs = dict(checkpoint.config), dict[int, Tensor]()
+    tensors = dict[str, Tensor]()
+    for name, tensor in checkpoint.tensors.items():
+        if match := re.fullmatch(r"(\d+)\.(\d+)\.linear\.(weight|bias)", name):
+            tensors[f"blocks.{match[1]}.layers.{match[2]}.{match[3]}"] = tensor
+        elif match := _MEDUSA_OUTPUT.fullmatch(name):
+            outputs[int(match[1])] = tensor
+        elif name == "d2t":
+            tensors["token_map"] = tensor + torch.arange(len(tensor))
+            config["truncated_vocab_size"] = len(tensor)
+    if not outputs:
+        raise InputError(
+            f"{checkpoint.label} uses the output layer of its target, and vLLM's layout needs one of the head's own; "
+            "keep the layout medusa, or train a head with output layers."
+        )
+    biases = [name for name in tensors if name.endswith(".bias")]
+    config["medusa_fc_bias"] = any(bool(tensors[name].any()) for name in biases)
+    if not config["medusa_fc_bias"]:
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in biases}
+    first = outputs[0]
+    config["original_lm_head"] = len(outputs) > 1 and all(torch.equal(first, other) for other in outputs.values())
+    if config["original_lm_head"]:
+        tensors["lm_head.weight"] = first
+    else:
+        tensors |= {f"lm_heads.{head}.weight": tensor for head, tensor in outputs.items()}
+    heads = [match for name in checkpoint.tensors if (match := MEDUSA_BLOCK.fullmatch(name))]
+    config["num_heads"], config["num_hidden_layers"] = (
+        1 + max(int(match[place]) for match in heads) for place in (1, 2)
+    )
+    for name in ("draft_vocab_size", *_VLLM_SIZES.values()):
+        config.pop(name, None)
+    config |= {"architectures": ["MedusaModel"], "model_type": "medusa", "hidden_size": first.shape[1]}
+    return Checkpoint(checkpoint.label, config, tensors)
+
+
+def _to_eagle_three(checkpoint: Checkpoint) -> Checkpoint:
+    """An EAGLE-3 head with its authors' names, and both of the conventions in which engines count layers."""
+    config = {name: value for name, value in checkpoint.config.items() if not name.startswith("speculators_")}
+    if levels := explicit_levels(config):
+        config |= {_AUX: levels, "eagle_config": {_AUX: [level - 1 for level in levels]}}
+    config |= {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
+    return Checkpoint(checkpoint.label, config, _renamed(checkpoint.tensors, _LAYER, _OLD_LAYER))
+
+
+def _to_speculators(checkpoint: Checkpoint) -> Checkpoint:
+    """An EAGLE-3 head as speculators writes it: the layer's config nested, and its tensors named as in Llama."""
+    flat = dict(checkpoint.config)
+    levels = explicit_levels(flat)
+    flat.pop("eagle_config", None)
+    if "architectures" in flat and "speculators_model_type" not in flat:
+        flat["architectures"] = ["Eagle3Speculator"]
+    config = {name: value for name, value in flat.items() if name in _SPECULATORS_FIELDS}
+    layer = {name: value for name, value in flat.items() if name not in _SPECULATORS_FIELDS}
+    verifier: dict[str, Any] = {"name_or_path": flat.get("target_name"), "architectures": []}
+    proposal = {"proposal_type": "greedy", "speculative_tokens": 3}
+    defaults = {
+        "speculators_model_type": "eagle3",
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [proposal],
+            "verifier": verifier,
+        },
+        "norm_before_residual": False,
+    }
+    config = defaults | config | {"transformer_layer_config": layer | {"model_type": "llama"}}
+    if levels:
+        config[_AUX] = levels
+    return Checkpoint(checkpoint.label, config, _renamed(checkpoint.tensors, _OLD_LAYER, _LAYER))
+
+
+def _renamed(tensors: Mapping[str, Tensor], old: str, new: str) -> dict[str, Tensor]:
+    """The tensors with `new` for `old` at the beginning of a name."""
+    return {
+        f"{new}{name.removeprefix(old)}" if name.startswith(old) else name: tensor for name, tensor in tensors.items()
+    }
+
+
+def explicit_levels(config: Mapping[str, Any]) -> list[int]:
+    """The levels that the config of an EAGLE-3 head names; empty if it leaves them to the default.
+
+    `eagle_config` (SGLang, SpecForge) names layers by their outputs, which enter the next layer, so a level is one more
+    than its number. At the top of a config (vLLM, speculators) the numbers are levels. Raises InputError for others.
+    """
+    nested = config.get("eagle_config")
+    outputs = nested.get(_AUX) if isinstance(nested, dict) else None
+    numbers = outputs or config.get(_AUX) or []
+    if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
+        raise InputError(f"A head's config has the {_AUX} {shorten(repr(numbers))}; it must be a list of numbers.")
+    return [number + 1 for number in numbers] if outputs else list(numbers)
+
+
+_WRITERS: dict[str, dict[str, Callable[[Checkpoint], Checkpoint]]] = {
+    "medusa": {"medusa": replace, "vllm": _to_vllm},
+    "hydra": {"hydra": replace},
+    "eagle": {"eagle": replace},
+    "eagle3": {"eagle3": _to_eagle_three, "speculators": _to_speculators},
+}
+# All layouts that can be written.
+LAYOUTS = tuple(layout for writers in _WRITERS.values() for layout in writers)
