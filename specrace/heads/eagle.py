@@ -83,19 +83,28 @@ class EagleThree(EagleNetwork):
         self.before_embedding: Tensor
         self.before_feature: Tensor
         self.norm: Tensor
-        # Whether the residual stream starts from the normalised feature, as in some of speculators' heads.
-        self.norm_residual = False
+        # What some of speculators' heads do besides. The residual stream starts from the normalised feature; the next
+        # pair reads the output after the final norm; features are normalised before they are joined, in G parts, with
+        # these weights [G, levels * d / G].
+        self.norm_residual = self.norm_output = False
+        self.before_join: Tensor | None = None
 
     def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
         """Embedding and feature, [N, 2d], and the feature [N, d]."""
         epsilon = self.layer.sizes.epsilon
-        rows = features if own else self.join(features)
+        if own:
+            rows = self.leave(features) if self.norm_output else features
+        else:
+            if self.before_join is not None:
+                parts = features.unflatten(-1, self.before_join.shape)
+                features = rms_norm(parts, self.before_join, epsilon).flatten(-2)
+            rows = self.join(features)
         normed = rms_norm(rows, self.before_feature, epsilon)
         inputs = torch.cat([rms_norm(embedded, self.before_embedding, epsilon), normed], dim=-1)
         return inputs, normed if self.norm_residual else rows
 
     def leave(self, rows: Tensor) -> Tensor:
-        """The rows after the final norm; the next pair reads the rows before that norm."""
+        """The rows after the final norm."""
         return rms_norm(rows, self.norm, self.layer.sizes.epsilon)
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 Head = EagleHead | MedusaHead | HydraHead
 _KINDS = "EAGLE (1, 2, 3), Medusa and Hydra"
-# Settings of speculators' EAGLE-3 that change the forward in ways that are not implemented.
-_UNSUPPORTED = ("norm_before_fc", "fc_norm", "norm_output")
 # Hydra's code spells its prefix layer in this way.
 _PREFIX_LAYER = "prefix_embeding_layer."
 # What a config of Hydra++ leaves to its target's.
@@ -123,8 +121,6 @@ class _HeadBuilder:
     def _eagle_three(self) -> EagleNetwork:
         """EAGLE-3, in the layout of its own code, or with speculators' names."""
         config = self.checkpoint.config
-        if unsupported := [name for name in _UNSUPPORTED if config.get(name)]:
-            raise InputError(f"{self.label} sets {unsupported[0]}, which cannot race here; give a head without it.")
         sizes, width = self._layer_sizes(), self.width
         prefix = "midlayer." if "midlayer.hidden_norm.weight" in self.checkpoint else "layers.0."
         levels = aux_levels(config, self.target.num_layers)
@@ -136,7 +132,22 @@ class _HeadBuilder:
         network.before_feature = self._take(f"{prefix}hidden_norm.weight", width)
         network.norm = self._take("norm.weight", width)
         network.norm_residual = bool(config.get("norm_before_residual", False))
+        network.norm_output = bool(config.get("norm_output", False))
+        network.before_join = self._before_join(len(levels))
         return self._finish(network)
+
+    def _before_join(self, num_levels: int) -> Tensor | None:
+        """The weights of the norms before the levels are joined: one for all levels, or one for each, or none."""
+        is_joint, is_each = (bool(self.checkpoint.config.get(name)) for name in ("norm_before_fc", "fc_norm"))
+        if is_joint and is_each:
+            raise InputError(
+                f"{self.label} sets norm_before_fc and fc_norm, which exclude each other; set one of them."
+            )
+        if is_joint:
+            return self._take("input_norm.weight", num_levels * self.width)[None]
+        if is_each:
+            return torch.stack([self._take(f"fc_norm.{level}.weight", self.width) for level in range(num_levels)])
+        return None
 
     def _rotations(self, sizes: LayerSizes) -> Rotations:
         return Rotations(self.checkpoint, self.target.config, sizes)

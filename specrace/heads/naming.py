@@ -69,6 +69,9 @@ def read_names(checkpoint: Checkpoint) -> Checkpoint:
     nested = config.pop("transformer_layer_config", None)
     if isinstance(nested, dict):
         config = {**nested, **config}
+    engines = config.get("eagle_config")
+    if isinstance(engines, dict) and "norm_before_fc" in engines:
+        config["norm_before_fc"] = engines["norm_before_fc"]
     tensors = dict[str, Tensor]()
     for name, tensor in checkpoint.tensors.items():
         for prefix in _PREFIXES:
@@ -172,7 +175,8 @@ def _to_eagle_three(checkpoint: Checkpoint) -> Checkpoint:
     """An EAGLE-3 head with its authors' names, and both of the conventions in which engines count layers."""
     config = {name: value for name, value in checkpoint.config.items() if not name.startswith("speculators_")}
     if levels := explicit_levels(config):
-        config |= {_AUX: levels, "eagle_config": {_AUX: [level - 1 for level in levels]}}
+        engines = config.get("eagle_config", {})
+        config |= {_AUX: levels, "eagle_config": engines | {_AUX: [level - 1 for level in levels]}}
     config |= {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
     return Checkpoint(checkpoint.label, config, _renamed(checkpoint.tensors, _LAYER, _OLD_LAYER))
 

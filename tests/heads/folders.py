@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specrace.model.target import Target
@@ -135,8 +135,18 @@ def vllm_medusa(
 
 
 def speculators(folder: Path, target: Target, *, ids: Sequence[int] = (), **changes: Any) -> Path:
-    """An EAGLE-3 head as speculators writes it, with the name of its class and its layer's config nested."""
+    """An EAGLE-3 head as speculators writes it, with the name of its class and its layer's config nested.
+
+    The changes may set `fc_norm` or `norm_before_fc`, whose weights are then written.
+    """
     eagle_three(folder, target, ids=ids, prefix="layers.0.")
+    generator, width = torch.Generator().manual_seed(9), target.config.hidden_size
+    tensors = load_file(folder / "model.safetensors")
+    if changes.get("fc_norm"):
+        tensors |= {f"fc_norm.{level}.weight": 1 + _random(generator, width) for level in range(3)}
+    if changes.get("norm_before_fc"):
+        tensors["input_norm.weight"] = 1 + _random(generator, 3 * width)
+    save_file(tensors, folder / "model.safetensors")
     layer = json.loads((folder / "config.json").read_text())
     config = {"auto_map": {"": "config.Eagle3SpeculatorConfig"}, "speculators_model_type": "eagle3"}
     if "draft_vocab_size" in layer:

@@ -18,7 +18,7 @@ from specrace.drafters import head_lanes
 from specrace.heads import loading
 from specrace.heads.checkpoint import read_checkpoint
 from specrace.heads.hydra import HydraHead
-from specrace.heads.layouts import aux_levels, build_head
+from specrace.heads.layouts import build_head
 from specrace.heads.loading import attach_heads, read_head, split_choice
 from specrace.heads.training.export import MAX_SHIPPED_BYTES
 from specrace.model.target import Target
@@ -118,7 +118,9 @@ def test_a_missing_folder_is_refused(target: Target, tmp_path: Path) -> None:
         ({"eagle_aux_hidden_state_layer_ids": [2, 3, 9]}, "level 9, and the target has the levels 0 to 5"),
         # Inside eagle_config a number is a layer's: its output is the level one higher.
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 5]}}, "level 6"),
-        ({"norm_before_fc": True}, "sets norm_before_fc"),
+        ({"norm_before_fc": True}, "no tensor input_norm.weight"),
+        ({"eagle_config": {"norm_before_fc": True}}, "no tensor input_norm.weight"),
+        ({"norm_before_fc": True, "fc_norm": True}, "sets norm_before_fc and fc_norm"),
     ],
 )
 def test_an_eagle_three_config_that_does_not_fit_is_refused(
@@ -220,16 +222,19 @@ def test_a_pickle_with_code_is_refused_and_not_run(
 
 
 @pytest.mark.parametrize(
-    ("config", "levels"),
+    ("write", "config", "levels"),
     [
         # The default levels of five layers: 2, the middle, and the third from the end.
-        ({}, (2, 2, 2)),
-        ({"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}, (1, 3, 4)),
-        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [-1, 1, 3]}}, (0, 2, 4)),
+        (folders.eagle_three, {}, (2, 2, 2)),
+        (folders.eagle_three, {"eagle_aux_hidden_state_layer_ids": [1, 3, 4]}, (1, 3, 4)),
+        (folders.eagle_three, {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [-1, 1, 3]}}, (0, 2, 4)),
+        (folders.speculators, {"eagle_aux_hidden_state_layer_ids": [0, 3, 4]}, (0, 3, 4)),
+        # Hydra counts from the end.
+        (folders.hydra, {"hidden_state_offset": 2}, (3,)),
     ],
 )
 def test_layers_are_counted_as_the_config_counts_them(
-    config: dict[str, Any], levels: tuple[int, ...], tmp_path: Path
+    write: Callable[..., Path], config: dict[str, Any], levels: tuple[int, ...], tmp_path: Path
 ) -> None:
     """Each layer of this model adds 1 to every element, so a feature shows how many layers it has passed."""
     model = tiny_model("llama", num_hidden_layers=5, mlp_bias=True)
@@ -238,13 +243,12 @@ def test_layers_are_counted_as_the_config_counts_them(
             torch.nn.init.zeros_(product.weight)
         torch.nn.init.ones_(layer.mlp.down_proj.bias)
     target = Target(model, name="counter")
-    assert aux_levels(config, 5) == levels
-    head = build_head(read_head(folders.eagle_three(tmp_path / "head", target, **config)), target)
+    head = build_head(read_head(write(tmp_path / "head", target, **config)), target)
     assert head.levels == levels
     features = target.prefill([3, 4, 5], head.levels).features
     assert features is not None
     # The prompt's last token is the pending token: the first step reads it, so it has no feature yet.
-    passed = features.unflatten(-1, (3, -1)) - model.get_input_embeddings().weight[[3, 4]][:, None]
+    passed = features.unflatten(-1, (len(levels), -1)) - model.get_input_embeddings().weight[[3, 4]][:, None]
     torch.testing.assert_close(passed, torch.tensor(levels, dtype=torch.float32)[None, :, None].expand_as(passed))
 
 

@@ -40,7 +40,13 @@ LAYOUTS: dict[str, tuple[Callable[..., Path], str, str]] = {
         "speculators",
     ),
     "eagle three, speculators": (
-        partial(folders.speculators, eagle_aux_hidden_state_layer_ids=[1, 2, 4], norm_before_residual=True),
+        partial(
+            folders.speculators,
+            eagle_aux_hidden_state_layer_ids=[1, 2, 4],
+            norm_before_residual=True,
+            norm_output=True,
+            fc_norm=True,
+        ),
         "speculators",
         "eagle3",
     ),

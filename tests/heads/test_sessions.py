@@ -96,11 +96,15 @@ def plain_eagle_three(
 ) -> Tensor:
     """Logits over the draft vocabulary after `path`, by dense attention over the whole sequence, written out.
 
-    `speculators`: with its names and `norm_before_residual`.
+    `speculators`: with its names, `norm_before_residual` and `norm_output`.
     """
     states, width = hidden_states(target, text[:-1]), target.config.hidden_size
     levels = (2, target.num_layers // 2, target.num_layers - 3)
     joined = torch.cat([states[level] for level in levels], -1)
+    if "fc_norm.0.weight" in tensors:
+        joined = torch.cat([_norm(states[level], tensors[f"fc_norm.{n}.weight"]) for n, level in enumerate(levels)], -1)
+    if "input_norm.weight" in tensors:
+        joined = _norm(joined, tensors["input_norm.weight"])
     features, tokens = list(linear(joined, tensors["fc.weight"])), list(text[1:])
     prefix = "layers.0." if speculators else "midlayer."
     weight = {name.removeprefix(prefix): value for name, value in tensors.items()}
@@ -126,10 +130,11 @@ def plain_eagle_three(
         normed = _norm(rows, weight["post_attention_layernorm.weight"])
         gate, up = (linear(normed, weight[f"mlp.{name}_proj.weight"]) for name in ("gate", "up"))
         rows = rows + linear(silu(gate) * up, weight["mlp.down_proj.weight"])
-        features.append(rows[-1])
+        normed = _norm(rows[-1], tensors["norm.weight"])
+        features.append(normed if speculators else rows[-1])
         if token is not None:
             tokens.append(token)
-    return linear(_norm(features[-1], tensors["norm.weight"]), tensors["lm_head.weight"])
+    return linear(normed, tensors["lm_head.weight"])
 
 
 def plain_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int]) -> Tensor:
@@ -186,7 +191,13 @@ KINDS: dict[str, tuple[Callable[..., Path], Callable[..., Tensor], int, int]] = 
     "eagle one, compiled": (folders.eagle_one, plain_eagle_one, 2, 4),
     "eagle three": (folders.eagle_three, plain_eagle_three, 5, 4),
     "eagle three, speculators": (
-        partial(folders.speculators, norm_before_residual=True),
+        partial(folders.speculators, norm_before_residual=True, norm_output=True, fc_norm=True),
+        partial(plain_eagle_three, speculators=True),
+        5,
+        4,
+    ),
+    "eagle three, one norm": (
+        partial(folders.speculators, norm_before_residual=True, norm_output=True, norm_before_fc=True),
         partial(plain_eagle_three, speculators=True),
         5,
         4,
