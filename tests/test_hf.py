@@ -107,9 +107,13 @@ def test_every_method_prints_the_output_of_greedy_generate(
     model: Any, our_generate: Generate, prompts: Rows, greedy_outputs: Rows, method: str, tmp_path: Path
 ) -> None:
     smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
-    write = {"eagle": folders.eagle_one, "hydra": folders.hydra, "medusa": folders.medusa}.get(
-        METHODS[method].needs_head
-    )
+    writers = {
+        "block": folders.block,
+        "eagle": folders.eagle_one,
+        "hydra": folders.hydra,
+        "medusa": folders.medusa,
+    }
+    write = writers.get(METHODS[method].needs_head)
     head = write and write(tmp_path / "head", Target(model))
     values = {"method": method, "draft_model": DraftModel(smaller), "head": head}
     output = our_generate(prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, **values)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from specrace.core.errors import InputError
 from specrace.drafters.base import Drafter, DrafterInputs, Method, OnChains, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.drafters.eagle import EagleDrafter
 from specrace.drafters.fusion.drafter import FusionDrafter, fusion_corpus_part, fusion_num_top
 from specrace.drafters.head_tree import HEAD_NEEDS, HEAD_ON_CHAINS
 from specrace.drafters.hybrid import HybridDrafter, hybrid_num_top
-from specrace.drafters.hydra import HydraDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import POOL_ON_CHAINS, POOL_SCORING, LookaheadDrafter, tree_size
-from specrace.drafters.medusa import MedusaDrafter
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
 from specrace.drafters.profile import MODEL, NGRAM
 from specrace.drafters.prompt_lookup import PromptLookupDrafter, copy_length
@@ -20,6 +17,10 @@ from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter
 from specrace.drafters.rest import RestDrafter
 from specrace.drafters.specinfer.drafter import SpecInferDrafter, specinfer_size
 from specrace.drafters.suffix import SuffixDrafter
+from specrace.drafters.trained.block import BlockDrafter
+from specrace.drafters.trained.eagle import EagleDrafter
+from specrace.drafters.trained.hydra import HydraDrafter
+from specrace.drafters.trained.medusa import MedusaDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.drafters.twins import llama_cpp, llama_cpp_list, sglang, tensorrt_llm, vllm
 from specrace.drafters.vanilla import VanillaDrafter
@@ -72,6 +73,9 @@ _ALL = (
            needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
     Method("eagle", "EAGLE", "drafts with a trained layer that continues the model's hidden states", EagleDrafter, 16,
            {"num_draft": 60, "width": 10}, profile=None, needs_head="eagle",
+           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+    Method("block", "Block", "drafts with a trained head that guesses several tokens in one forward", BlockDrafter, 16,
+           {"num_draft": 60, "width": 10}, profile=None, needs_head="block",
            needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
     Method("hybrid", "Hybrid", "merges copies like fusion, and asks an EAGLE head where there is little to copy",
            HybridDrafter, 32, {"num_draft": 60, "width": 10, "corpus": True, "recycling": True}, profile=None,

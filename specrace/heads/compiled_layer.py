@@ -1,4 +1,4 @@
-"""The layer of an EAGLE-1 head and its output layer in the compiled decoder: one call, in the decoder's threads.
+"""A head's only layer and its output layer in the compiled decoder: one call, in the decoder's threads.
 
 In torch the same takes two dozen calls in one thread, and costs more than twice as much.
 """
@@ -19,12 +19,21 @@ _TAPS = (-1, 0)
 
 
 class CompiledLayer:
-    """A head's layer without a norm before its attention, and the logits of the tokens that it can draft.
+    """A head's layer, and the logits of the tokens that it can draft.
 
-    Raises ValueError for sizes that are not whole vectors, and for weights of other or of several dtypes.
+    `before_attention`, `last`: weights [d] of norms, None where the head has none. Raises ValueError for sizes that are
+    not whole vectors, and for weights of other or of several dtypes.
     """
 
-    def __init__(self, layer: DraftLayer, output_layer: OutputLayer, vector_width: int) -> None:
+    def __init__(
+        self,
+        layer: DraftLayer,
+        output_layer: OutputLayer,
+        vector_width: int,
+        *,
+        before_attention: Tensor | None = None,
+        last: Tensor | None = None,
+    ) -> None:
         sizes = layer.sizes
         if not vector_width or any(size % vector_width for size in (sizes.width, sizes.hidden, sizes.size)):
             raise ValueError(f"no compiled layer for widths that {vector_width} does not divide")
@@ -34,12 +43,13 @@ class CompiledLayer:
             raise ValueError("no compiled layer for these dtypes")
         self._sizes, self._runner = sizes, CompiledJob(vector_width)
         self._outputs = len(output_layer.product.stored[0])
-        self._fill(layer, output_layer, KINDS[dtypes.pop()])
+        self._fill(layer, output_layer, KINDS[dtypes.pop()], before_attention)
+        self._runner.fields["norm"] = 0 if last is None else self._runner.floats(last)
 
     def run(
         self, rows: Tensor, rotation: tuple[Tensor, Tensor], seen: Tensor, cache: Tensor, threads: int
     ) -> tuple[Tensor, Tensor]:
-        """The layer's outputs [N, d] and logits [N, Vd], both float32.
+        """The layer's outputs [N, d], after the last norm, and logits [N, Vd], both float32.
 
         `rows` [N, d] are the layer's inputs, `rotation` cosines and sines [N, 1, D]. `cache` [2, H, T, D] ends with M
         columns of draft rows that were run before and the rows' own columns, which are written here; `seen` [N, M + N]
@@ -61,7 +71,7 @@ class CompiledLayer:
         self._runner.run(cache[None, :, None], arrays, threads)
         return outputs, logits
 
-    def _fill(self, layer: DraftLayer, output_layer: OutputLayer, kind: int) -> None:
+    def _fill(self, layer: DraftLayer, output_layer: OutputLayer, kind: int, before_attention: Tensor | None) -> None:
         """Fill in the fields that describe the layer."""
         job, sizes, linear = self._runner.fields, self._sizes, self._linear
         queries, keys = sizes.heads * sizes.size, sizes.kv_heads * sizes.size
@@ -73,6 +83,10 @@ class CompiledLayer:
         record["attention_output"] = linear(*layer.attention_output.stored)
         record["down"] = linear(*layer.down.stored)
         record["before_mlp"] = self._runner.floats(layer.before_mlp)
+        if before_attention is not None:
+            record["before_attention"] = self._runner.floats(before_attention)
+        if layer.head_norms is not None:
+            record["query_norm"], record["key_norm"] = (self._runner.floats(norm) for norm in layer.head_norms)
         job["layers"], job["size"], job["width"], job["hidden"] = 1, sizes.size, sizes.width, sizes.hidden
         job["heads"], job["kv_heads"], job["vocabulary"] = sizes.heads, sizes.kv_heads, self._outputs
         job["epsilon"], job["scaling"], job["activation"] = sizes.epsilon, sizes.size**-0.5, SILU

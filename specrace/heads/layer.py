@@ -57,6 +57,8 @@ class DraftLayer:
         self.gate_up = product(torch.cat(gate_up))
         self.down = product(take(f"{prefix}mlp.down_proj.weight", width, sizes.hidden))
         self.before_mlp = take(f"{prefix}post_attention_layernorm.weight", width)
+        # Norms [D] of every head's queries and keys, in layers like Qwen3's.
+        self.head_norms: tuple[Tensor, Tensor] | None = None
 
     def run(
         self, inputs: Tensor, rows: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, cache: Tensor
@@ -68,12 +70,15 @@ class DraftLayer:
         to the scores, None for a single row.
         """
         sizes, count = self.sizes, len(rows)
-        cos, sin = rotation
         total = sizes.heads + 2 * sizes.kv_heads
         projected = self.queries_keys_values(inputs).view(count, total, sizes.size)
-        rotated, values = projected.split([total - sizes.kv_heads, sizes.kv_heads], dim=1)
-        rotated = rotated * cos + rotated.roll(sizes.size // 2, -1) * sin
-        queries, keys = rotated.split([sizes.heads, sizes.kv_heads], dim=1)
+        queries, keys, values = projected.split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1)
+        if self.head_norms is not None:
+            queries, keys = (
+                rms_norm(heads, norm, sizes.epsilon)
+                for heads, norm in zip((queries, keys), self.head_norms, strict=True)
+            )
+        queries, keys = rotated(torch.cat([queries, keys], 1), rotation).split([sizes.heads, sizes.kv_heads], dim=1)
         cache[0, :, -count:] = keys.transpose(0, 1)
         cache[1, :, -count:] = values.transpose(0, 1)
         attended = scaled_dot_product_attention(
@@ -125,6 +130,12 @@ def _rotary_config(values: Mapping[str, Any], sizes: LayerSizes) -> LlamaConfig:
         num_hidden_layers=1,
         **values,
     )
+
+
+def rotated(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Heads [N, H, D] at the positions of `rotation`, cosines and sines [N, 1, D]; see `Rotations`."""
+    cos, sin = rotation
+    return heads * cos + heads.roll(heads.shape[-1] // 2, -1) * sin
 
 
 def rms_norm(rows: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from specrace.core.errors import InputError, shorten
+from specrace.heads.block import BlockHead
+from specrace.heads.block_layout import BlockBuilder
 from specrace.heads.checkpoint import Checkpoint
 from specrace.heads.eagle import EagleHead, EagleNetwork, EagleOne, EagleThree
 from specrace.heads.hydra import HydraBlocks, HydraHead, PrefixLayer
-from specrace.heads.layer import DraftLayer, LayerSizes, Rotations
+from specrace.heads.layer import DraftLayer, LayerSizes
 from specrace.heads.medusa import MedusaHead
 from specrace.heads.naming import HYDRA_BLOCK, MEDUSA_BLOCK, explicit_levels, kind_of, read_names
-from specrace.heads.output_layer import OutputLayer, read_shortlist, target_rows
+from specrace.heads.output_layer import OutputLayer
+from specrace.heads.parts import HeadParts
 from specrace.heads.product import Product
 from specrace.model.forward.tapped import Levels, check_levels
 from specrace.model.target import Target
 
-if TYPE_CHECKING:
-    from specrace.heads.compiled_layer import CompiledLayer
-
-Head = EagleHead | MedusaHead | HydraHead
-_KINDS = "EAGLE (1, 2, 3), Medusa and Hydra"
+Head = BlockHead | EagleHead | MedusaHead | HydraHead
+_KINDS = "EAGLE (1, 2, 3), Medusa, Hydra, DFlash and DSpark"
 # Hydra's code spells its prefix layer in this way.
 _PREFIX_LAYER = "prefix_embeding_layer."
 # What a config of Hydra++ leaves to its target's.
@@ -41,12 +40,8 @@ def build_head(checkpoint: Checkpoint, target: Target) -> Head:
     return head
 
 
-class _HeadBuilder:
-    """Takes the tensors of a head from its checkpoint, and moves them to its target's device and dtype."""
-
-    def __init__(self, checkpoint: Checkpoint, target: Target) -> None:
-        self.checkpoint, self.target, self.label = checkpoint, target, checkpoint.label
-        self.width = target.config.hidden_size
+class _HeadBuilder(HeadParts):
+    """Builds a head of any kind."""
 
     def build(self) -> Head:
         """The head, of the kind that its tensors' names tell."""
@@ -57,6 +52,8 @@ class _HeadBuilder:
             return self._medusa()
         if kind == "hydra":
             return self._hydra()
+        if kind == "block":
+            return BlockBuilder(self.checkpoint, self.target).build()
         if kind == "eagle3":
             return EagleHead(self._eagle_three(), self.target, self.label)
         if kind == "eagle":
@@ -75,62 +72,30 @@ class _HeadBuilder:
                 "give that model with its adapter, or train a head for this one (python -m specrace.heads train)."
             )
 
-    def _layer_sizes(self) -> LayerSizes:
-        """The layer's sizes. Raises InputError for a head of another width or vocabulary."""
-        target, sizes = self.target, LayerSizes(self.checkpoint, self.target.config)
-        if sizes.width != self.width:
-            raise InputError(
-                f"{self.label} was trained for hidden states of width {sizes.width}, and those of {target.name} have "
-                f"{self.width}; give a head that was trained for this target."
-            )
-        if (vocab_size := self.checkpoint.size("vocab_size", target.vocab_size)) != target.vocab_size:
-            raise InputError(
-                f"{self.label} was trained for a vocabulary of {vocab_size} tokens, and {target.name} has "
-                f"{target.vocab_size}; give a head that was trained for this target."
-            )
-        return sizes
-
     def _eagle_one(self) -> EagleHead:
         """EAGLE-1 and 2, in the layout of their own code."""
-        sizes, width = self._layer_sizes(), self.width
-        layer = DraftLayer(self.checkpoint, "layers.0.", sizes, width, self._product)
-        network = EagleOne(
-            layer, self._rotations(sizes), self._output_layer("lm_head.weight"), (self.target.num_layers,)
-        )
+        sizes, width = self.layer_sizes(), self.width
+        layer = DraftLayer(self.checkpoint, "layers.0.", sizes, width, self.product)
+        network = EagleOne(layer, self.rotations(sizes), self.output_layer("lm_head.weight"), (self.target.num_layers,))
         bias = self.checkpoint.take("fc.bias", width) if self.checkpoint.config.get("bias", True) else None
-        network.join = self._product(self.checkpoint.take("fc.weight", width, 2 * width), bias)
+        network.join = self.product(self.checkpoint.take("fc.weight", width, 2 * width), bias)
         head = EagleHead(self._finish(network), self.target, self.label)
-        head.compiled = self._compiled(network)
+        head.compiled = self.compiled(network.layer, network.output_layer)
         return head
-
-    def _compiled(self, network: EagleNetwork) -> CompiledLayer | None:
-        """The network's layer in the compiled decoder, if the target runs in it and the layer can."""
-        replay = self.target.replay
-        if replay is None or not replay.own_threads:
-            return None
-        # Imported only here, because the import takes half a second.
-        from specrace.heads.compiled_layer import CompiledLayer
-        from specrace.model.forward.compiled.forward import CompiledForward
-
-        assert isinstance(replay, CompiledForward)
-        try:
-            return CompiledLayer(network.layer, network.output_layer, replay.vector_width)
-        except ValueError:
-            return None
 
     def _eagle_three(self) -> EagleNetwork:
         """EAGLE-3, in the layout of its own code, or with speculators' names."""
         config = self.checkpoint.config
-        sizes, width = self._layer_sizes(), self.width
+        sizes, width = self.layer_sizes(), self.width
         prefix = "midlayer." if "midlayer.hidden_norm.weight" in self.checkpoint else "layers.0."
         levels = aux_levels(config, self.target.num_layers)
         check_levels(levels, self.target.num_layers, self.label)
-        layer = DraftLayer(self.checkpoint, prefix, sizes, 2 * width, self._product)
-        network = EagleThree(layer, self._rotations(sizes), self._output_layer("lm_head.weight"), levels)
-        network.join = self._product(self.checkpoint.take("fc.weight", width, len(levels) * width))
-        network.before_embedding = self._take(f"{prefix}input_layernorm.weight", width)
-        network.before_feature = self._take(f"{prefix}hidden_norm.weight", width)
-        network.norm = self._take("norm.weight", width)
+        layer = DraftLayer(self.checkpoint, prefix, sizes, 2 * width, self.product)
+        network = EagleThree(layer, self.rotations(sizes), self.output_layer("lm_head.weight"), levels)
+        network.join = self.product(self.checkpoint.take("fc.weight", width, len(levels) * width))
+        network.before_embedding = self.placed(f"{prefix}input_layernorm.weight", width)
+        network.before_feature = self.placed(f"{prefix}hidden_norm.weight", width)
+        network.norm = self.placed("norm.weight", width)
         network.norm_residual = bool(config.get("norm_before_residual", False))
         network.norm_output = bool(config.get("norm_output", False))
         network.before_join = self._before_join(len(levels))
@@ -144,30 +109,23 @@ class _HeadBuilder:
                 f"{self.label} sets norm_before_fc and fc_norm, which exclude each other; set one of them."
             )
         if is_joint:
-            return self._take("input_norm.weight", num_levels * self.width)[None]
+            return self.placed("input_norm.weight", num_levels * self.width)[None]
         if is_each:
-            return torch.stack([self._take(f"fc_norm.{level}.weight", self.width) for level in range(num_levels)])
+            return torch.stack([self.placed(f"fc_norm.{level}.weight", self.width) for level in range(num_levels)])
         return None
-
-    def _rotations(self, sizes: LayerSizes) -> Rotations:
-        return Rotations(self.checkpoint, self.target.config, sizes)
 
     def _finish(self, network: EagleNetwork) -> EagleNetwork:
         """Move the layer's norm to the target's device, and take the head's own embeddings, if it has any."""
         network.layer.before_mlp = network.layer.before_mlp.to(self.target.device, self.target.dtype)
-        network.embeddings = self._own_embeddings("embed_tokens.weight")
+        network.embeddings = self.own_embeddings("embed_tokens.weight")
         return network
-
-    def _own_embeddings(self, name: str) -> Tensor | None:
-        """The head's own embeddings [V, d]; None if it has none."""
-        return self._take(name, self.target.vocab_size, self.width) if name in self.checkpoint else None
 
     def _medusa(self) -> MedusaHead:
         """Medusa: the number of heads is counted, because published configs and files disagree about it."""
         blocks = [match.groups() for name in self.checkpoint.tensors if (match := MEDUSA_BLOCK.fullmatch(name))]
         num_heads, num_blocks = 1 + max(int(head) for head, _ in blocks), 1 + max(int(block) for _, block in blocks)
         stacks = [[self._block(f"{head}.{block}.linear") for block in range(num_blocks)] for head in range(num_heads)]
-        outputs = [self._output_layer(f"{head}.{num_blocks}.weight") for head in range(num_heads)]
+        outputs = [self.output_layer(f"{head}.{num_blocks}.weight") for head in range(num_heads)]
         return MedusaHead(stacks, outputs, (self.target.num_layers,), self.target, self.label)
 
     def _hydra(self) -> HydraHead:
@@ -196,9 +154,9 @@ class _HeadBuilder:
             weight = torch.cat([take(f"{name}.weight", width, inputs) for name in (linear, kept)])
             bias = torch.cat([take(f"{name}.bias", width) for name in (linear, kept)])
             later = [self._block(f"hydra_mlp.{head}.{block}.linear") for block in others]
-            blocks.append(HydraBlocks(self._product(weight, bias), later))
+            blocks.append(HydraBlocks(self.product(weight, bias), later))
             name = f"hydra_lm_head.{head}"
-            outputs.append(self._output_layer(f"{name}{'.1' * (f'{name}.1.weight' in self.checkpoint)}.weight"))
+            outputs.append(self.output_layer(f"{name}{'.1' * (f'{name}.1.weight' in self.checkpoint)}.weight"))
         return HydraHead(
             blocks,
             outputs,
@@ -206,7 +164,7 @@ class _HeadBuilder:
             self.target,
             self.label,
             prefix_layer=self._prefix_layer() if architecture == "prefix-mlp" else None,
-            embeddings=self._own_embeddings("input_embed_fn.weight"),
+            embeddings=self.own_embeddings("input_embed_fn.weight"),
         )
 
     def _prefix_layer(self) -> PrefixLayer:
@@ -215,55 +173,21 @@ class _HeadBuilder:
         sizes_of_target = {name: getattr(target, name) for name in _LAYER_FIELDS if getattr(target, name, None)}
         checkpoint = replace(self.checkpoint, config={**sizes_of_target, **self.checkpoint.config})
         sizes = LayerSizes(checkpoint, target)
-        layer = DraftLayer(checkpoint, f"{_PREFIX_LAYER}layers.0.", sizes, self.width, self._product)
+        layer = DraftLayer(checkpoint, f"{_PREFIX_LAYER}layers.0.", sizes, self.width, self.product)
         layer.before_mlp = layer.before_mlp.to(self.target.device, self.target.dtype)
         # It reads hidden states, so its embeddings are not used.
         checkpoint.ignore({f"{_PREFIX_LAYER}embed_tokens.weight"} & checkpoint.tensors.keys())
         return PrefixLayer(
             layer,
-            self._rotations(sizes),
-            self._take(f"{_PREFIX_LAYER}layers.0.input_layernorm.weight", self.width),
-            self._take(f"{_PREFIX_LAYER}norm.weight", self.width),
+            self.rotations(sizes),
+            self.placed(f"{_PREFIX_LAYER}layers.0.input_layernorm.weight", self.width),
+            self.placed(f"{_PREFIX_LAYER}norm.weight", self.width),
         )
 
     def _block(self, name: str) -> Product:
         """A residual block's linear layer [d] -> [d], with a bias."""
         weight = self.checkpoint.take(f"{name}.weight", self.width, self.width)
-        return self._product(weight, self.checkpoint.take(f"{name}.bias", self.width))
-
-    def _output_layer(self, name: str) -> OutputLayer:
-        """The output layer: the head's own tensor, or the target's rows of the tokens that the head can draft."""
-        if name not in self.checkpoint:
-            return self._target_output_layer
-        count = self.target.vocab_size if self._shortlist is None else len(self._shortlist)
-        bias_name = f"{name.removesuffix('weight')}bias"
-        bias = self.checkpoint.take(bias_name, count) if bias_name in self.checkpoint else None
-        return OutputLayer(self._product(self.checkpoint.take(name, count, self.width), bias), self._shortlist)
-
-    @cached_property
-    def _target_output_layer(self) -> OutputLayer:
-        """The target's output layer, or its rows of the shortlist, which are rounded as the head's own weights are."""
-        ids, target = self._shortlist, self.target
-        weight, bias = target_rows(target, self.label)
-        if ids is None:
-            return OutputLayer(Product(weight, bias, target.device, target.dtype, may_copy=False), None)
-        rows = weight[ids].to(self.checkpoint.dtype)
-        return OutputLayer(self._product(rows, None if bias is None else bias[ids]), ids)
-
-    @cached_property
-    def _shortlist(self) -> Tensor | None:
-        """The tokens that the head can draft; None for all."""
-        ids = read_shortlist(self.checkpoint, self.target)
-        return None if ids is None else ids.to(self.target.device)
-
-    def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
-        """A linear layer on the target's device."""
-        return Product(weight, bias, self.target.device, self.target.dtype)
-
-    def _take(self, name: str, *shape: int) -> Tensor:
-        """The tensor `name` on the target's device, in its dtype. Raises InputError like `Checkpoint.take`."""
-        placed: Tensor = self.checkpoint.take(name, *shape).to(self.target.device, self.target.dtype)
-        return placed.contiguous() if placed.device != torch.device("meta") else placed
+        return self.product(weight, self.checkpoint.take(f"{name}.bias", self.width))
 
 
 def aux_levels(config: Mapping[str, Any], num_layers: int) -> Levels:

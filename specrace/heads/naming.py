@@ -51,11 +51,13 @@ _SPECULATORS_FIELDS = frozenset(
 
 
 def kind_of(names: Collection[str]) -> str:
-    """The kind of head that has tensors of these names: medusa, hydra, eagle3, eagle, or "" for none of them."""
+    """The kind of head that has tensors of these names: medusa, hydra, block, eagle3, eagle, or "" for none of them."""
     if any(MEDUSA_BLOCK.fullmatch(name) for name in names):
         return "medusa"
     if any(HYDRA_BLOCK.fullmatch(name) for name in names):
         return "hydra"
+    if {"fc.weight", "hidden_norm.weight"} <= set(names):
+        return "block"
     if "fc.weight" in names and any(name.endswith("hidden_norm.weight") for name in names):
         return "eagle3"
     return "eagle" if "fc.weight" in names and f"{_LAYER}self_attn.q_proj.weight" in names else ""

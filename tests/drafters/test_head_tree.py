@@ -10,10 +10,10 @@ from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, DrafterInputs
-from specrace.drafters.eagle import EagleDrafter
 from specrace.drafters.head_tree import Confidence
-from specrace.drafters.hydra import HydraDrafter
-from specrace.drafters.medusa import MedusaDrafter
+from specrace.drafters.trained.eagle import EagleDrafter
+from specrace.drafters.trained.hydra import HydraDrafter
+from specrace.drafters.trained.medusa import MedusaDrafter
 from tests.parts import inputs, step_verdict
 
 FREE_ROWS = CostCurve((1, 99), (1.0, 1.0))
@@ -170,7 +170,7 @@ def test_a_head_that_is_right_is_asked_at_every_step() -> None:
     assert head.forwards == 100
 
 
-@pytest.mark.parametrize("lane", ["eagle", "hybrid", "hydra", "medusa"])
+@pytest.mark.parametrize("lane", ["block", "eagle", "hybrid", "hydra", "medusa"])
 def test_a_lane_without_a_head_is_refused_in_one_sentence(lane: str) -> None:
     with pytest.raises(InputError, match=rf"^The lane {lane} has no head .* \(--head {lane}=FOLDER\)\.$"):
         METHODS[lane].build(inputs((3, 4), head=None))

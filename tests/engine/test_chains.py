@@ -20,7 +20,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 from tests.parts import TableSession, TableTarget, inputs
 
 PROMPT = (2, 3, 4, 5, 2, 3, 6, 5, 2, 3, 4, 5, 2, 3)
-NEED_BRANCHES = ("eagle", "hybrid", "hydra", "medusa", "sglang-ngram")
+NEED_BRANCHES = ("block", "eagle", "hybrid", "hydra", "medusa", "sglang-ngram")
 ON_CHAINS = tuple(name for name in METHODS if name not in NEED_BRANCHES)
 
 

@@ -95,6 +95,41 @@ def eagle_three(
     return write_head(folder, base_config(target, **changes), tensors)
 
 
+def block(
+    folder: Path,
+    target: Target,
+    *,
+    seed: int = 0,
+    ids: Sequence[int] = (),
+    layers: int = 1,
+    rank: int = 0,
+    **changes: Any,
+) -> Path:
+    """A block head: DFlash's, or DSpark's with a bias of this rank by the token before; see `eagle_one`."""
+    generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
+    size = width // SIZES["num_attention_heads"]
+    tensors: dict[str, Tensor] = {}
+    for number in range(layers):
+        prefix = f"layers.{number}."
+        tensors |= layer_tensors(generator, target, prefix, width)
+        tensors[f"{prefix}input_layernorm.weight"] = 1 + _random(generator, width)
+        for name in "qk":
+            tensors[f"{prefix}self_attn.{name}_norm.weight"] = 1 + _random(generator, size)
+    for name in ("hidden_norm", "norm"):
+        tensors[f"{name}.weight"] = 1 + _random(generator, width)
+    tensors["fc.weight"] = _random(generator, width, 2 * width)
+    config: dict[str, Any] = {"num_hidden_layers": layers, "block_size": 4}
+    config["dflash_config"] = {"target_layer_ids": [0, 1], "mask_token_id": 2}
+    if ids:
+        tensors["d2t"] = offsets(ids)
+        config["draft_vocab_size"] = len(ids)
+    if rank:
+        tensors["markov_head.markov_w1.weight"] = _random(generator, target.vocab_size, rank)
+        tensors["markov_head.markov_w2.weight"] = _random(generator, len(ids) or target.vocab_size, rank)
+        config["markov_rank"] = rank
+    return write_head(folder, base_config(target, **(config | changes)), tensors)
+
+
 def medusa(
     folder: Path, target: Target, *, seed: int = 0, depth: int = 3, ids: Sequence[int] = (), own: bool = False
 ) -> Path:

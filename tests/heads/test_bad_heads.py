@@ -16,6 +16,7 @@ from specrace.core.bundled import SHIPPED_HEADS
 from specrace.core.errors import InputError
 from specrace.drafters import head_lanes
 from specrace.heads import loading
+from specrace.heads.block_layout import block_levels
 from specrace.heads.checkpoint import read_checkpoint
 from specrace.heads.hydra import HydraHead
 from specrace.heads.layouts import build_head
@@ -191,6 +192,63 @@ def test_a_hydra_head_as_its_code_writes_it(tmp_path: Path) -> None:
     head = build_head(read_head(folder), target)
     assert isinstance(head, HydraHead) and head.prefix_layer is not None and len(head.blocks[0].others) == 2
     assert head.levels == (2,) and head.embeddings is not None and torch.equal(head.embeddings, embeddings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dflash_config": {"target_layer_ids": [0, 5], "mask_token_id": 2}}, "level 6"),
+        ({"dflash_config": {"mask_token_id": 2}}, "does not say which layers"),
+        ({"dflash_config": {"target_layer_ids": [0, "1"], "mask_token_id": 2}}, "does not say which layers"),
+        ({"dflash_config": {"target_layer_ids": [0, 1]}}, "the mask_token_id None"),
+        ({"dflash_config": {"target_layer_ids": [0, 1], "mask_token_id": VOCAB}}, f"the mask_token_id {VOCAB}"),
+        ({"dflash_config": {"target_layer_ids": [0, 1], "mask_token_id": 2, "use_swa": True}}, "sets use_swa"),
+        ({"layer_types": ["sliding_attention"]}, "sets layer_types"),
+        ({"markov_rank": 2, "markov_head_type": "rnn"}, "sets markov_head_type"),
+        ({"markov_rank": 2}, "no tensor markov_head.markov_w1.weight"),
+        ({"block_size": 1}, "blocks of one row"),
+        ({"block_size": None}, "the block_size None"),
+    ],
+)
+def test_a_block_head_that_does_not_fit_is_refused(
+    changes: dict[str, Any], words: str, target: Target, tmp_path: Path
+) -> None:
+    assert_refused(folders.block(tmp_path / "head", target, **changes), target, words)
+
+
+def test_a_block_head_without_layers_is_refused(target: Target, tmp_path: Path) -> None:
+    folder = folders.block(tmp_path / "head", target)
+    change_tensors(folder, lambda tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("layers.")])
+    assert_refused(folder, target, "no tensor layers.0.")
+
+
+@pytest.mark.parametrize(
+    ("settings", "levels"),
+    [
+        ({"target_layer_ids": [-1, 3]}, (0, 4)),
+        ({"aux_hidden_state_layer_ids": [1, 4]}, (1, 4)),
+    ],
+)
+def test_a_block_heads_layers_are_counted_as_its_config_counts_them(
+    settings: dict[str, Any], levels: tuple[int, ...], target: Target, tmp_path: Path
+) -> None:
+    assert block_levels(settings, "The head x") == levels
+    named = {"dflash_config": {"mask_token_id": 2}} | settings
+    assert build_head(read_head(folders.block(tmp_path / "head", target, **named)), target).levels == levels
+
+
+def test_a_block_guesses_from_its_first_row_where_the_config_says_so(target: Target, tmp_path: Path) -> None:
+    """speculators' names: the layer's config nested, tensors of training beside the head's own."""
+    folder = folders.block(tmp_path / "head", target, rank=2)
+    config = json.loads((folder / "config.json").read_text())
+    for extra, depth in (({}, 4), ({"sample_from_anchor": False}, 3)):
+        (folder / "config.json").write_text(
+            json.dumps({"speculators_model_type": "dspark", "transformer_layer_config": config, **extra})
+        )
+        set_tensor(folder, "verifier_norm.weight", torch.ones(32))
+        set_tensor(folder, "confidence_head.proj.weight", torch.ones(1, 34))
+        head = build_head(read_head(folder), target)
+        assert head.kind == "block" and head.depth == depth
 
 
 def test_a_t2d_that_disagrees_with_d2t_is_refused(target: Target, tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from specrace.heads.modules.batch import Batch, collate
+from specrace.heads.modules.block import Block
 from specrace.heads.modules.config import HeadConfig
 from specrace.heads.modules.eagle import Eagle, Eagle3
 from specrace.heads.modules.layers import attend
@@ -43,7 +46,7 @@ def random_batch(levels: int) -> tuple[Batch, list[tuple[Tensor, int, Tensor]]]:
     return collate(conversations), conversations
 
 
-def initialized(head: Eagle | Eagle3 | Medusa) -> Eagle | Eagle3 | Medusa:
+def initialized(head: Any) -> Any:
     """The head with random weights, and norms that are not one."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -105,6 +108,25 @@ def test_medusa_guesses_further_tokens_from_one_state(embeddings: Tensor) -> Non
                 torch.testing.assert_close(trained[depth][row, place], expected, atol=1e-5, rtol=1e-4)
 
 
+def test_a_block_guesses_from_what_comes_before_its_pending_token(embeddings: Tensor) -> None:
+    """Each block anew, from the states of its own conversation before its pending token, in a batch of its own."""
+    head = initialized(Block(CONFIG))
+    batch, conversations = random_batch(LEVELS)
+    trained = head.guesses(batch, embeddings[batch.ids], 9)
+    assert len(trained) == CONFIG.num_heads
+    for row, (ids, start, states) in enumerate(conversations):
+        for place in range(start, len(ids)):
+            alone = collate([(ids[: place + 1], place, states[:place])])
+            outputs = head.guesses(alone, embeddings[alone.ids], CONFIG.num_heads)
+            torch.testing.assert_close(trained[0][row, place - start], outputs[0][0, 0], atol=1e-5, rtol=1e-4)
+            # The later rows of the last block have no token to guess, so they are not returned.
+            padded = collate([(torch.cat([ids[: place + 1], ids[:3]]), place, torch.cat([states[:place], states[:3]]))])
+            outputs = head.guesses(padded, embeddings[padded.ids], CONFIG.num_heads)
+            for depth in range(1, min(CONFIG.num_heads, len(ids) - place)):
+                expected = outputs[depth][0, 0]
+                torch.testing.assert_close(trained[depth][row, place - start], expected, atol=1e-5, rtol=1e-4)
+
+
 def test_a_new_medusa_passes_states_through(embeddings: Tensor) -> None:
     batch, _ = random_batch(1)
     outputs = Medusa(CONFIG).guesses(batch, embeddings[batch.ids], 2)
@@ -130,4 +152,7 @@ def test_names_of_weights_are_those_of_the_published_layouts() -> None:
     eagle3 = {name.removesuffix(".weight") for name in Eagle3(CONFIG).state_dict()}
     own = {f"midlayer.{name}" for name in layer | {"input_layernorm", "hidden_norm"}}
     assert eagle3 == {"fc", "norm", "lm_head"} | own
+    block = {name.removesuffix(".weight") for name in Block(CONFIG).state_dict()}
+    normed = {f"layers.0.{name}" for name in layer | {"input_layernorm", "self_attn.q_norm", "self_attn.k_norm"}}
+    assert block == {"fc", "hidden_norm", "norm", "mask_embedding"} | normed
     assert set(Medusa(CONFIG).state_dict()) == {f"{n}.0.linear.{p}" for n in range(4) for p in ("weight", "bias")}

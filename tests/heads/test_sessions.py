@@ -137,6 +137,40 @@ def plain_eagle_three(
     return linear(normed, tensors["lm_head.weight"])
 
 
+def plain_block(
+    tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int], *, first: int = 1
+) -> Tensor:
+    """Logits after `path` by dense attention of a block of four rows, written out; row `first` guesses first."""
+    width = target.config.hidden_size
+    states = hidden_states(target, text[:-1])
+    context = _norm(linear(torch.cat([states[1], states[2]], -1), tensors["fc.weight"]), tensors["hidden_norm.weight"])
+    rows, number = embed(target, [text[-1], 2, 2, 2]), 0
+    while f"layers.{number}.input_layernorm.weight" in tensors:
+        prefix = f"layers.{number}."
+        weight = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        inputs = torch.cat([context, _norm(rows, weight["input_layernorm.weight"])])
+        queries, keys, values = (
+            linear(inputs, weight[f"self_attn.{name}_proj.weight"]).unflatten(-1, (-1, width // 4)).transpose(0, 1)
+            for name in "qkv"
+        )
+        queries = _rotated(_norm(queries, weight["self_attn.q_norm.weight"]))[:, -4:]
+        keys = _rotated(_norm(keys, weight["self_attn.k_norm.weight"])).repeat_interleave(2, 0)
+        mixed = softmax(queries @ keys.transpose(1, 2) / (width // 4) ** 0.5, -1) @ values.repeat_interleave(2, 0)
+        rows = rows + linear(mixed.transpose(0, 1).flatten(1), weight["self_attn.o_proj.weight"])
+        normed = _norm(rows, weight["post_attention_layernorm.weight"])
+        gate, up = (linear(normed, weight[f"mlp.{name}_proj.weight"]) for name in ("gate", "up"))
+        rows = rows + linear(silu(gate) * up, weight["mlp.down_proj.weight"])
+        number += 1
+    output = target.model.get_output_embeddings().weight
+    if "d2t" in tensors:
+        output = output[tensors["d2t"] + torch.arange(len(tensors["d2t"]))]
+    logits = linear(_norm(rows, tensors["norm.weight"]), output)[first + len(path)]
+    if "markov_head.markov_w1.weight" in tensors:
+        before = tensors["markov_head.markov_w1.weight"][[*text, *path][-1]]
+        logits = logits + linear(before, tensors["markov_head.markov_w2.weight"])
+    return logits
+
+
 def plain_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int]) -> Tensor:
     """Logits of the head for the place after `path`, from the last token's feature but one."""
     feature, head = hidden_states(target, text[:-1])[-1][-1], len(path)
@@ -212,6 +246,9 @@ KINDS: dict[str, tuple[Callable[..., Path], Callable[..., Tensor], int, int]] = 
         2,
         3,
     ),
+    "dflash of two layers": (partial(folders.block, layers=2), plain_block, 3, 3),
+    "dspark": (partial(folders.block, rank=3), partial(plain_block, first=0), 3, 4),
+    "dspark, compiled": (partial(folders.block, rank=3), partial(plain_block, first=0), 3, 4),
 }
 
 
@@ -359,9 +396,10 @@ def test_no_head_changes_a_text(way: str, temperature: float, tmp_path: Path) ->
         folders.eagle_one(tmp_path / "e", target, ids=IDS, intermediate_size=48),
         folders.medusa(tmp_path / "m", target),
         folders.hydra(tmp_path / "h", target, plus=True),
+        folders.block(tmp_path / "b", target, ids=IDS, intermediate_size=48),
     ]
     attach_heads(target, [str(folder) for folder in heads], head_lanes())
-    spec = RaceSpec(("eagle", "medusa", "hydra"), 24, temperature=temperature, seed=4)
+    spec = RaceSpec(("eagle", "medusa", "hydra", "block"), 24, temperature=temperature, seed=4)
     lanes = _race(target, spec, (3, 4, 5, 6) * 4).lanes
-    assert [lane.lane for lane in lanes] == ["vanilla", "eagle", "medusa", "hydra"]
+    assert [lane.lane for lane in lanes] == ["vanilla", "eagle", "medusa", "hydra", "block"]
     assert all(lane.identical for lane in lanes)

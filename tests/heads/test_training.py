@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from specrace.core.errors import InputError
+from specrace.core.sampling_params import SamplingParams
 from specrace.heads.__main__ import main
 from specrace.heads.hydra import HydraHead
 from specrace.heads.layouts import build_head
@@ -22,6 +24,7 @@ from specrace.heads.modules.batch import Batch, collate
 from specrace.heads.modules.hydra import Hydra
 from specrace.heads.training import trainer
 from specrace.heads.training.evaluation import measure
+from specrace.heads.training.export import export
 from specrace.heads.training.generation import generate
 from specrace.heads.training.questions import Overlap, read_questions
 from specrace.heads.training.session import HeadWork, WorkSettings
@@ -177,7 +180,7 @@ def train_steps(folder: Path, work: HeadWork, kind: str, stop_after: int | None 
     return rows
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "hydra"])
+@pytest.mark.parametrize("kind", ["block", "eagle", "eagle3", "medusa", "hydra"])
 def test_training_lowers_the_loss(kind: str, work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "REPORT_STEPS", 3)
     rows = train_steps(tmp_path, work, kind)
@@ -337,6 +340,33 @@ def test_a_hydra_head_has_as_many_heads_as_depths(
     torch.testing.assert_close(head.blocks[1](inputs), module.block(1)(inputs), atol=0.1, rtol=0.05)
     with pytest.raises(InputError, match="another kind or shape of head; give another folder"):
         list(hydra.train(replace(recipe, depths=3)))
+
+
+def test_a_race_computes_the_logits_of_training(work: HeadWork, tmp_path: Path) -> None:
+    """A block head after its export, session against module, over the answers of one conversation."""
+    block = HeadWork(replace(work.settings, kind="block", folder=tmp_path))
+    block.target, block.data = work.target, work.data
+    list(block.train(HeadRecipe(**{**vars(RECIPE), "kind": "block", "epochs": 0.1})))
+    export(block.head, block.parts.config, tmp_path / "head")
+    checkpoint = read_head(tmp_path / "head")
+    # In float32, so that the session's numbers are those of the module.
+    checkpoint.tensors |= {name: tensor.detach() for name, tensor in block.trained.head.state_dict().items()}
+    target = Target(deepcopy(work.target.model).float(), work.target.tokenizer, name="float32")
+    head = build_head(checkpoint, target)
+    assert head.kind == "block" and head.levels == read_description(work.data).levels[1:-1]
+    run = block.trained
+    batch = run.batch([run.training[0]])
+    trained = run.head.guesses(batch, block.parts.embeddings[batch.ids], 2)
+    ids, start = batch.ids[0].tolist(), batch.width
+    states = batch.states[0, : start - 1, :-1].flatten(1)
+    session = head.after(ids[:1], target.prefill(ids[:1], head.levels)).session(SamplingParams(), 8)
+    session.queue(states, ids[: start - 1])
+    session.begin(ids[start - 1])
+    for depth, path in enumerate([(), (5,)]):
+        ((token, prob), *_) = session.likeliest([path], 3)[0]
+        logits = run.head.logits(trained[depth][0, 0], run.rows)
+        assert token == run.shortlist[logits.argmax()]
+        assert prob == pytest.approx(float(logits.detach().softmax(-1).max()), rel=1e-3)
 
 
 def test_a_fingerprint_tells_targets_apart_but_not_dtypes() -> None:

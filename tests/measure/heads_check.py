@@ -33,7 +33,12 @@ from specrace.model.weights.source import choose_model
 from specrace.workbench import Workbench
 from tests.heads import folders
 
-WRITERS = {"eagle": folders.eagle_one, "hydra": folders.hydra, "medusa": folders.medusa}
+WRITERS = {
+    "block": folders.block,
+    "eagle": folders.eagle_one,
+    "hydra": folders.hydra,
+    "medusa": folders.medusa,
+}
 
 
 class Tally:

@@ -10,8 +10,8 @@ from typing import Any
 class HeadConfig:
     """The sizes of a head's decoder layer, as in Llama's config, and the number of its heads or levels.
 
-    `draft_vocab_size`: how many tokens the head can guess. `num_heads`: how many heads Medusa and Hydra have.
-    `num_levels`: how many of the target's levels EAGLE-3 reads.
+    `draft_vocab_size`: how many tokens the head can guess. `num_heads`: how many heads Medusa and Hydra have, and how
+    many tokens a block head guesses. `num_levels`: how many of the target's levels EAGLE-3 or a block head reads.
     """
 
     hidden_size: int

@@ -45,7 +45,7 @@ def measure(
     for batch in batches:
         so_far: Tensor | None = None
         outputs = head.guesses(batch, embeddings[batch.ids], depths)
-        # Medusa and Hydra guess no deeper than they have heads.
+        # Medusa and Hydra guess no deeper than they have heads, a block head no more than its block.
         num_guessed = len(outputs)
         for depth, output in enumerate(outputs, 1):
             guesses = shortlist[head.logits(output, rows).argmax(-1)]

@@ -1,8 +1,8 @@
 """Writes a trained head as a folder that races load: config.json, model.safetensors, and the card README.md.
 
-The layouts are those of the reference codes: EAGLE's, EAGLE-3's with `d2t` and `t2d`, Medusa's and Hydra's. A shortlist
-is stored as `d2t`, also where the reference code has none: for EAGLE, Medusa and Hydra, which use the target's output
-rows.
+The layouts are those of the reference codes: EAGLE's, EAGLE-3's with `d2t` and `t2d`, Medusa's, Hydra's, and DSpark's
+with the mask's embedding. A shortlist is stored as `d2t`, also where the reference code has none: such heads use the
+target's output rows.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from specrace.heads.modules.config import HeadConfig
 from specrace.heads.training.evaluation import Acceptance
 from specrace.heads.training.shards import DataDescription
 from specrace.heads.training.shortlist import offsets
-from specrace.heads.training.trainer import HeadRecipe, Progress
+from specrace.heads.training.trainer import HeadRecipe, Progress, read_levels
 
 ARCHITECTURES = {
+    "block": "DSparkDraftModel",
     "eagle": "LlamaForCausalLMEagle",
     "eagle3": "LlamaForCausalLMEagle3",
     "medusa": "MedusaModel",
@@ -96,12 +97,25 @@ def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
     }
     if kind == "eagle":
         return config | {"bias": True}
+    if kind == "block":
+        return config | _block_fields(head, sizes)
     # SGLang and its kin count layers by their outputs; at the top, as in vLLM, the numbers are levels.
     levels = list(head.data.levels[:-1])
     return config | {
         "target_hidden_size": target_config.hidden_size,
         "eagle_aux_hidden_state_layer_ids": levels,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [level - 1 for level in levels]},
+    }
+
+
+def _block_fields(head: TrainedHead, sizes: HeadConfig) -> dict[str, Any]:
+    """What the config of a block head has of its own; it names layers by their outputs, which are one below levels."""
+    levels = read_levels("block", head.data.levels)[:-1]
+    return {
+        "num_key_value_heads": sizes.num_attention_heads,
+        "block_size": head.recipe.depths,
+        "sample_from_anchor": True,
+        "dflash_config": {"target_layer_ids": [level - 1 for level in levels]},
     }
 
 
@@ -127,7 +141,7 @@ The head drafts for this target alone (fingerprint `{data.fingerprint}`), and gu
 ## How it was made
 
 `python -m specrace.heads train`: {_steps(progress)} over {progress.tokens:,} tokens (with repeats) in
-{progress.seconds / 60:.0f} minutes; chains of {recipe.depths}, rate {recipe.rate}, about {recipe.batch_tokens} tokens a
+{progress.seconds / 60:.0f} minutes; {_drafts(recipe)}, rate {recipe.rate}, about {recipe.batch_tokens} tokens a
 step, seed {recipe.seed}{_guessed(recipe)}.
 
 The target wrote all {figures.num_answer_tokens:,} answer tokens itself, greedily and at T = {data.recipe.temperature},
@@ -144,6 +158,11 @@ the held-out answers' tokens.
 |---|{"---|" * (len(depths) + 2)}
 {chr(10).join(rows)}
 """
+
+
+def _drafts(recipe: HeadRecipe) -> str:
+    """What training drafts from each token."""
+    return f"{'blocks' if recipe.kind == 'block' else 'chains'} of {recipe.depths}"
 
 
 def _guessed(recipe: HeadRecipe) -> str:

@@ -24,15 +24,18 @@ from torch.nn import functional
 
 from specrace.core.errors import InputError, shorten
 from specrace.heads.modules.batch import Batch, collate
+from specrace.heads.modules.block import Block
 from specrace.heads.modules.config import HeadConfig
 from specrace.heads.modules.eagle import Eagle, Eagle3
 from specrace.heads.modules.hydra import Hydra
 from specrace.heads.modules.medusa import Medusa
+from specrace.heads.training.block_start import start_block
 from specrace.heads.training.linear_start import start_hydra, start_linear
 from specrace.heads.training.shards import Shard
 from specrace.heads.training.shortlist import choose_shortlist
 
-KINDS: dict[str, type[Eagle] | type[Eagle3] | type[Medusa] | type[Hydra]] = {
+KINDS: dict[str, type[Block] | type[Eagle] | type[Eagle3] | type[Medusa] | type[Hydra]] = {
+    "block": Block,
     "eagle": Eagle,
     "eagle3": Eagle3,
     "medusa": Medusa,
@@ -86,6 +89,15 @@ class TargetParts:
     ends: tuple[int, ...]
 
 
+def read_levels(kind: str, levels: Sequence[int]) -> tuple[int, ...]:
+    """Which of the data's levels a kind of head is trained with; the last is read by the target's output matrix.
+
+    A block head reads neither the first, which says little about the next tokens, nor the last, which is near the one
+    before.
+    """
+    return {"eagle3": tuple(levels), "block": tuple(levels[1:])}.get(kind, tuple(levels[-1:]))
+
+
 Place = tuple[int, int]  # (number of a shard, number of a conversation in it)
 
 
@@ -115,8 +127,7 @@ class HeadRun:
         start: Path | None = None,
     ) -> None:
         self.parts, self.shards, self.out, self.recipe = parts, shards, out, recipe
-        last = parts.config.num_hidden_layers
-        self.levels = tuple(levels) if recipe.kind == "eagle3" else (last,)
+        self.levels = read_levels(recipe.kind, levels)
         self.training, self.held_out = split_places(shards)
         torch.manual_seed(recipe.seed)
         answers = (self.answer(place) for place in self.training)
@@ -133,6 +144,8 @@ class HeadRun:
             start_linear(self.head, self.batches(self.training), parts.embeddings)
         elif self.progress.step == 0 and isinstance(self.head, Hydra):
             start_hydra(self.head, self.batches(self.training), parts.embeddings)
+        elif self.progress.step == 0 and isinstance(self.head, Block):
+            start_block(self.head, self.batches(self.training), parts.embeddings)
 
     def answer(self, place: Place) -> Tensor:
         """The tokens that the target wrote in a conversation."""

@@ -227,7 +227,9 @@ def test_lanes_that_lack_a_trained_head_are_grey_and_say_why(has_heads: bool) ->
     with gr.Blocks():
         lanes = cast(gr.CheckboxGroup, build_panel(["tiny"], ["float32"], has_heads=has_heads).common[0])
     assert ("no-heads" in lanes.elem_classes) != has_heads
-    assert ("Medusa, Hydra, EAGLE and Hybrid need a trained head, and this server" in str(lanes.info)) != has_heads
+    assert (
+        "Medusa, Hydra, EAGLE, Block and Hybrid need a trained head, and this server" in str(lanes.info)
+    ) != has_heads
     for lane in head_lanes():
         assert f'#lanes.no-heads label:has(input[name="{lane}"])' in lane_style()
 

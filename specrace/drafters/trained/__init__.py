@@ -1,0 +1,1 @@
+"""Drafters whose trees are all a trained head's."""

@@ -1,0 +1,254 @@
+"""Block drafters (DFlash, arXiv 2602.06036; DSpark, arXiv 2607.05147): one forward guesses several tokens at once.
+
+The target's hidden states are the context: the head reads them as keys and values only. A block of rows, the pending
+token and then masks, attends to the context and to itself in both directions. In DFlash the row of each mask guesses
+the token at its own position; in DSpark every row guesses the token after it, the pending token's row too. DSpark also
+adds to the logits what a small matrix product gives for the token before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from specrace.core.clock import since_ms, thread_ms
+from specrace.core.sampling_params import SamplingParams
+from specrace.heads.embedding import embed_tokens
+from specrace.heads.layer import DraftLayer, Rotations, rms_norm, rotated
+from specrace.heads.output_layer import OutputLayer, Ranking
+from specrace.heads.product import Product
+from specrace.heads.prompt import features_at
+from specrace.model.forward.kv import Prefix
+from specrace.model.forward.tapped import Levels
+from specrace.model.target import Target
+
+if TYPE_CHECKING:
+    from specrace.heads.compiled_layer import CompiledLayer
+
+Path = tuple[int, ...]
+# A cache that is full grows by this many states.
+_GROWTH = 256
+
+
+@dataclass(frozen=True)
+class BlockLayer:
+    """A layer, the norm [d] of the block's rows before its attention, and its keys and values [d] -> [2 * H * D]."""
+
+    layer: DraftLayer
+    before_attention: Tensor
+    keys_values: Product
+
+    def store(self, inputs: Tensor, rotation: tuple[Tensor, Tensor], cache: Tensor) -> None:
+        """Write the keys and values of inputs [N, d] to a cache's columns [2, H, N, D]."""
+        sizes, norms = self.layer.sizes, self.layer.head_norms
+        assert norms is not None
+        heads = self.keys_values(inputs).view(len(inputs), 2 * sizes.kv_heads, sizes.size)
+        keys, values = heads.chunk(2, dim=1)
+        cache[0] = rotated(rms_norm(keys, norms[1], sizes.epsilon), rotation).transpose(0, 1)
+        cache[1] = values.transpose(0, 1)
+
+
+@dataclass(frozen=True)
+class Transition:
+    """DSpark's bias [Vd] of the logits by the token before: `rows` [V, r] and a product [r] -> [Vd]."""
+
+    rows: Tensor
+    product: Product
+
+    def after(self, tokens: Sequence[int]) -> Tensor:
+        """The biases [N, Vd] after these tokens."""
+        ids = torch.tensor(list(tokens), dtype=torch.int64, device=self.rows.device)
+        return self.product(embedding(ids, self.rows)).float()
+
+
+@dataclass(frozen=True)
+class BlockNetwork:
+    """The weights of a block head.
+
+    `join`: [levels * d] -> [d]; `context_norm`, `norm`, `mask`: [d]; `block_size`: the number of rows. `first`: the
+    first row that guesses a token, 0 in DSpark and 1 in DFlash. `embeddings` [V, d]: the head's own; None: the
+    target's.
+    """
+
+    levels: Levels
+    join: Product
+    context_norm: Tensor
+    layers: tuple[BlockLayer, ...]
+    norm: Tensor
+    mask: Tensor
+    block_size: int
+    first: int
+    rotations: Rotations
+    output_layer: OutputLayer
+    transition: Transition | None
+    embeddings: Tensor | None
+
+
+class BlockHead:
+    """A head that drafts for `target`; `label` names it in messages."""
+
+    kind = "block"
+
+    def __init__(self, network: BlockNetwork, target: Target, label: str) -> None:
+        self.network, self.target, self.label = network, target, label
+        self.levels = network.levels
+        # The only layer in the compiled decoder, where the target runs in it.
+        self.compiled: CompiledLayer | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many tokens ahead of the pending token it guesses."""
+        return self.network.block_size - self.network.first
+
+    def after(self, prompt: Sequence[int], prefix: Prefix) -> PromptedBlock:
+        """The head after a prompt, whose `prefix` was read with this head's levels."""
+        return PromptedBlock(self, prompt, prefix)
+
+    def read(self, features: Tensor, first: int, cache: Tensor) -> None:
+        """Write the context's keys and values of features [N, levels * d] at positions `first`, ... to a cache.
+
+        `cache` [L, 2, H, T, D]: the states' columns are those of their positions.
+        """
+        network, end = self.network, first + len(features)
+        joined = network.join(features.to(cache.dtype))
+        states = rms_norm(joined, network.context_norm, network.layers[0].layer.sizes.epsilon)
+        rotation = network.rotations.at(range(first, end), cache.device, cache.dtype)
+        for number, layer in enumerate(network.layers):
+            layer.store(states, rotation, cache[number, :, :, first:end])
+
+    def guess(self, root: int, position: int, cache: Tensor, threads: int = 0) -> Tensor:
+        """Float32 logits [depth, Vd] of the tokens after the pending token `root`, which is at `position`.
+
+        `cache` [L, 2, H, T, D] has the context's columns, `position` of them, and at least two blocks' more. The
+        compiled layer runs in `threads` threads; 0 means that torch's runs.
+        """
+        network, size = self.network, self.network.block_size
+        pending = embed_tokens(self.target, network.embeddings, [root])
+        rows = torch.cat([pending, network.mask.expand(size - 1, -1)]).to(cache.dtype)
+        rotation = network.rotations.at(range(position, position + size), cache.device, cache.dtype)
+        if self.compiled is not None and threads:
+            return self._compiled(rows, rotation, position, cache, threads)[network.first :]
+        epsilon = network.layers[0].layer.sizes.epsilon
+        for number, part in enumerate(network.layers):
+            inputs = rms_norm(rows, part.before_attention, epsilon)
+            rows = part.layer.run(inputs, rows, rotation, None, cache[number, :, :, : position + size])
+        return network.output_layer.logits(rms_norm(rows[network.first :], network.norm, epsilon))
+
+    def _compiled(
+        self, rows: Tensor, rotation: tuple[Tensor, Tensor], position: int, cache: Tensor, threads: int
+    ) -> Tensor:
+        """Logits [K, Vd] by the compiled layer, in which a row sees no later row of the same job.
+
+        So the block's keys and values are written as those of draft rows of an earlier job, which all rows see. In a
+        head of one layer they depend on the block's own embeddings alone.
+        """
+        assert self.compiled is not None
+        (part,), size = self.network.layers, len(rows)
+        inputs = rms_norm(rows, part.before_attention, part.layer.sizes.epsilon)
+        part.store(inputs, rotation, cache[0, :, :, position : position + size])
+        seen = torch.cat([torch.ones(size, size), torch.zeros(size, size)], 1).bool()
+        return self.compiled.run(rows, rotation, seen, cache[0, :, :, : position + 2 * size], threads)[1]
+
+    def new_cache(self, capacity: int) -> Tensor:
+        """An empty cache for a context of `capacity` states and a block, [L, 2, H, T, D]."""
+        sizes, layers = self.network.layers[0].layer.sizes, len(self.network.layers)
+        columns = capacity + 2 * self.network.block_size
+        return torch.zeros(
+            layers, 2, sizes.kv_heads, columns, sizes.size, dtype=self.target.dtype, device=self.target.device
+        )
+
+
+class PromptedBlock:
+    """A head that has read the states of a prompt, one fewer than its tokens. No lane's time includes `prefill_ms`."""
+
+    @torch.inference_mode()
+    def __init__(self, head: BlockHead, prompt: Sequence[int], prefix: Prefix) -> None:
+        self.head, self.count = head, len(prompt) - 1
+        began = thread_ms()
+        self.cache = head.new_cache(self.count)
+        if self.count:
+            head.read(features_at(prefix, head.levels), 0, self.cache)
+        head.target.synchronize()
+        self.prefill_ms = since_ms(began)
+
+    def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> BlockSession:
+        """A session on a copy of the cache with room for `room` more tokens."""
+        return BlockSession(self, params, room, coupled=coupled)
+
+
+class BlockSession:
+    """One lane's head; see `eagle.EagleSession`. The first call of a step computes every depth's logits."""
+
+    def __init__(self, prompted: PromptedBlock, params: SamplingParams, room: int, *, coupled: bool = True) -> None:
+        self.head, self.levels, self.depth = prompted.head, prompted.head.levels, prompted.head.depth
+        network = prompted.head.network
+        self._output_layer, self._transition = network.output_layer, network.transition
+        self._ranking = Ranking(self._output_layer, params, self.head.target.vocab_size, coupled=coupled)
+        self._read = prompted.count
+        self._cache = self.head.new_cache(self._read + room + _GROWTH)
+        self._cache[..., : self._read, :] = prompted.cache[..., : self._read, :]
+        # Features of accepted tokens that are not in the cache yet.
+        self._features: list[Tensor] = []
+        self._root = 0
+        self._logits: Tensor | None = None
+
+    @property
+    def levels_per_forward(self) -> int:
+        """All depths."""
+        return self.depth
+
+    @property
+    def room(self) -> int:
+        """How many more tokens fit the target's context, and so the head's."""
+        return self.head.target.max_context - self._read - sum(map(len, self._features))
+
+    def queue(self, features: Tensor, tokens: Sequence[int]) -> None:
+        """Take the features [n, levels * d] of accepted tokens; the head reads them when it is next asked."""
+        del tokens
+        self._features.append(features)
+
+    def begin(self, root: int) -> None:
+        """Start a step; `root`, the pending token, is the first row of the block."""
+        self._root, self._logits = root, None
+
+    @torch.inference_mode()
+    def likeliest(self, paths: Sequence[Path], k: int) -> list[list[tuple[int, float]]]:
+        """For each path the k likeliest next tokens with their probabilities, the best first."""
+        threads = torch.get_num_threads()
+        with self.head.target.between_forwards():
+            if self._logits is None:
+                self._commit()
+                self._logits = self.head.guess(self._root, self._read, self._cache, threads)
+            if self._transition is None:
+                # Paths of one length share their guesses.
+                depths = sorted({len(path) for path in paths})
+                rows = dict(zip(depths, self._guesses(self._logits[depths], depths, k), strict=True))
+                return [rows[len(path)] for path in paths]
+            depths = [len(path) for path in paths]
+            before = [path[-1] if path else self._root for path in paths]
+            return self._guesses(self._logits[depths] + self._transition.after(before), depths, k)
+
+    def _guesses(self, logits: Tensor, depths: Sequence[int], k: int) -> list[list[tuple[int, float]]]:
+        """The k likeliest tokens by logits [N, Vd] of the tokens after paths of these lengths."""
+        # The root is token number `_read`; its child is the next one.
+        positions = [self._read + 1 + depth for depth in depths]
+        return self._output_layer.likeliest(self._ranking.scores(logits, positions), k)
+
+    def _commit(self) -> None:
+        """Read the features of the accepted tokens."""
+        if not self._features:
+            return
+        features = torch.cat(self._features)
+        end = self._read + len(features)
+        capacity = self._cache.shape[3] - 2 * self.head.network.block_size
+        if end > capacity:
+            grown = self.head.new_cache(end + _GROWTH)
+            grown[..., : self._read, :] = self._cache[..., : self._read, :]
+            self._cache = grown
+        self.head.read(features, self._read, self._cache)
+        self._read, self._features = end, []
