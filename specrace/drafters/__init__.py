@@ -101,6 +101,11 @@ def head_lanes() -> dict[str, str]:
     return {name: method.needs_head for name, method in METHODS.items() if method.needs_head}
 
 
+def draft_model_lanes() -> list[str]:
+    """The lanes that draft with a smaller model."""
+    return [name for name, method in METHODS.items() if method.needs_draft_model]
+
+
 def find_method(name: str) -> Method:
     """The method called `name`. Raises InputError, which lists all names, if there is none."""
     if name not in METHODS:
@@ -108,4 +113,13 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-__all__ = ["METHODS", "Drafter", "DrafterInputs", "Method", "find_method", "head_lanes", "native_methods"]
+__all__ = [
+    "METHODS",
+    "Drafter",
+    "DrafterInputs",
+    "Method",
+    "draft_model_lanes",
+    "find_method",
+    "head_lanes",
+    "native_methods",
+]

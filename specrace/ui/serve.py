@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specrace.core.bundled import RECORDINGS
+from specrace.core.bundled import BUNDLED_MODEL, RECORDINGS
 from specrace.core.errors import InputError
 from specrace.ui.config import DTYPES, ServerConfig
 from specrace.ui.greeting import address, greeting
@@ -170,7 +170,11 @@ def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) 
     offered = offered_models(config)
     # The package has a head for the preferred model.
     has_heads = bool(config.model.heads) or PREFERRED in offered
-    models = ModelChoices(offered, () if zero_gpu.is_enabled() else DTYPES, has_heads=has_heads)
+    # So has it a draft model for the bundled one.
+    default = Path(config.model.source.location)
+    has_draft_model = bool(config.model.drafts) or default.resolve() == BUNDLED_MODEL
+    dtypes = () if zero_gpu.is_enabled() else DTYPES
+    models = ModelChoices(offered, dtypes, has_heads=has_heads, has_draft_model=has_draft_model)
     fetcher = None if config.model_to_fetch is None else Fetcher(config.model_to_fetch, models.offer, config.offline)
     worker = Worker(loader(config), visitors.limits, OtherWork(fetcher), telemetry)
     preset = None if config.settings is None else recommended_preset(config.settings)

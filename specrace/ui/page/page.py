@@ -128,6 +128,7 @@ def _build_settings(backend: Backend, opening_preset: settings_panel.Preset | No
         backend.visitors.limits,
         opening_preset,
         has_heads=models.has_heads,
+        has_draft_model=models.has_draft_model,
         servers=servers,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from specrace.core.settings import MAX_PAGE_LANES, SETTINGS, Setting
-from specrace.drafters import find_method, head_lanes, native_methods
+from specrace.drafters import draft_model_lanes, find_method, head_lanes, native_methods
 from specrace.drafters.base import Bounds, Method, Option
 from specrace.engine.lane_name import LaneName
 from specrace.engine.spec import DEFAULT_LANES
@@ -97,11 +97,12 @@ def build_panel(
     opening_preset: Preset | None = None,
     *,
     has_heads: bool = False,
+    has_draft_model: bool = False,
     servers: Sequence[str] = (),
 ) -> Panel:
     """Build the panel, with choices of `models`, `dtypes` and `servers`, filled by `opening_preset` if there is one.
 
-    Without heads, the lanes that draft with a trained head are grey.
+    Without heads, the lanes that draft with a trained head are grey; without a draft model, those that draft with one.
     """
     limits = limits or VisitorLimits()
     max_tokens = limits.race_tokens
@@ -110,9 +111,9 @@ def build_panel(
         with gr.Row(elem_id="presets"):
             gr.HTML("<span>Presets</span>", elem_id="presets-label")
             buttons = [gr.Button(preset.name, size="sm", elem_id=f"preset-{preset.name.lower()}") for preset in PRESETS]
-            helps = [f"<span><b>{preset.name}</b> {preset.help}</span>" for preset in PRESETS]
+            helps = [f"<span>{preset.help}</span>" for preset in PRESETS]
             gr.HTML("".join(helps), elem_id="presets-help")
-        lanes = _lanes_field(has_heads=has_heads)
+        lanes = _lanes_field(has_heads=has_heads, has_draft_model=has_draft_model)
         lane_choices.build_adder(lanes)
         server_field, reference, health = _servers_fields(servers)
         with gr.Row(elem_id="race-settings"):
@@ -134,11 +135,15 @@ def build_panel(
 
 
 def lane_style() -> str:
-    """CSS that hides the options of lanes that are not ticked, and greys lanes that lack a head."""
+    """CSS that hides the options of lanes that are not ticked, and greys lanes that lack a head or a draft model."""
     hidden = '#settings:not([data-lanes~="{0}"]) #options-{0} {{ display: none; }}\n'
     # The words keep their contrast, because the lane can be ticked all the same.
-    grey = '#lanes.no-heads label:has(input[name="{0}"]) {{ color: var(--dim); font-style: italic; }}\n'
-    return "".join([*map(hidden.format, native_methods()), *map(grey.format, head_lanes())])
+    grey = (
+        '#lanes.{1} label:has(input[name="{0}"]:not(:checked)) '
+        "{{ border-style: dashed; color: var(--dim); font-style: italic; }}\n"
+    )
+    lacking = [(lane, "no-heads") for lane in head_lanes()] + [(lane, "no-draft-model") for lane in draft_model_lanes()]
+    return "".join([*map(hidden.format, native_methods()), *(grey.format(*pair) for pair in lacking)])
 
 
 def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
@@ -163,19 +168,29 @@ def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
     return options
 
 
-def _lanes_field(*, has_heads: bool) -> gr.CheckboxGroup:
-    """The boxes of the lanes. If the server has no trained head, the lanes that need one are grey; `info` says why."""
-    *titles, last = (native_methods()[lane].title for lane in head_lanes())
-    names = f"{', '.join(titles)} and {last}"
-    missing = "" if has_heads else f" {names} need a trained head, and this server was started without one (--head)."
+def _lanes_field(*, has_heads: bool, has_draft_model: bool) -> gr.CheckboxGroup:
+    """The boxes of the lanes. Lanes that need a trained head or a draft model that is not there are grey.
+
+    `info` says why.
+    """
+    needs = [(has_heads, head_lanes(), "a trained head"), (has_draft_model, draft_model_lanes(), "a draft model")]
+    missing = "".join(
+        f" {_list_titles(lanes)} need {what}, which this server's model lacks." for has, lanes, what in needs if not has
+    )
     return gr.CheckboxGroup(
         lane_choices.boxes(()),
         value=DEFAULTS["lanes"],
         label="Lanes",
         info=f"Choose up to six. Vanilla always runs: it is the baseline.{missing}",
         elem_id="lanes",
-        elem_classes=[] if has_heads else ["no-heads"],
+        elem_classes=[*([] if has_heads else ["no-heads"]), *([] if has_draft_model else ["no-draft-model"])],
     )
+
+
+def _list_titles(lanes: Iterable[str]) -> str:
+    """The titles of our own methods among `lanes`, as in "Medusa, EAGLE and Hybrid"."""
+    *titles, last = (method.title for name, method in native_methods().items() if name in set(lanes))
+    return f"{', '.join(titles)} and {last}"
 
 
 def _servers_fields(names: Sequence[str]) -> tuple[gr.CheckboxGroup, gr.Dropdown, gr.HTML]:

@@ -15,16 +15,21 @@ if TYPE_CHECKING:
 class ModelChoices:
     """The models and dtypes on offer. `offered` maps names to folders or hub ids; no other model is ever loaded.
 
-    `has_heads`: the server's default model has trained heads.
+    `has_heads`: the server's default model has trained heads; `has_draft_model`: it has a smaller model to draft with.
 
     The server's default model always stays loaded. The model that a visitor chose last also stays loaded, with the
     server's documents, until another one is chosen.
     """
 
     def __init__(
-        self, offered: Mapping[str, str | Path] | None = None, dtypes: Sequence[str] = (), *, has_heads: bool = False
+        self,
+        offered: Mapping[str, str | Path] | None = None,
+        dtypes: Sequence[str] = (),
+        *,
+        has_heads: bool = False,
+        has_draft_model: bool = False,
     ) -> None:
-        self.offered, self.has_heads = dict(offered or {}), has_heads
+        self.offered, self.has_heads, self.has_draft_model = dict(offered or {}), has_heads, has_draft_model
         self.dtypes = tuple(dtypes)
         self._choice = ("", "")
         self._chosen: Workbench | None = None

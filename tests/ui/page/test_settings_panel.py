@@ -11,7 +11,7 @@ import gradio as gr
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.drafters import METHODS, find_method, head_lanes, native_methods
+from specrace.drafters import METHODS, draft_model_lanes, find_method, head_lanes, native_methods
 from specrace.drafters.base import Bounds
 from specrace.model.weights.source import choose_model
 from specrace.ui.page import lane_choices, settings_panel
@@ -223,15 +223,18 @@ def test_a_chosen_model_defaults_to_the_servers_dtype() -> None:
 
 
 @pytest.mark.parametrize("has_heads", [False, True])
-def test_lanes_that_lack_a_trained_head_are_grey_and_say_why(has_heads: bool) -> None:
+@pytest.mark.parametrize("has_draft_model", [False, True])
+def test_lanes_that_lack_a_head_or_a_draft_model_are_grey_and_say_why(has_heads: bool, has_draft_model: bool) -> None:
     with gr.Blocks():
-        lanes = cast(gr.CheckboxGroup, build_panel(["tiny"], ["float32"], has_heads=has_heads).common[0])
+        panel = build_panel(["tiny"], ["float32"], has_heads=has_heads, has_draft_model=has_draft_model)
+    lanes = cast(gr.CheckboxGroup, panel.common[0])
     assert ("no-heads" in lanes.elem_classes) != has_heads
-    assert (
-        "Medusa, Hydra, EAGLE, Block and Hybrid need a trained head, and this server" in str(lanes.info)
-    ) != has_heads
-    for lane in head_lanes():
-        assert f'#lanes.no-heads label:has(input[name="{lane}"])' in lane_style()
+    assert ("EAGLE, Block and Hybrid need a trained head, which this server" in str(lanes.info)) != has_heads
+    assert ("no-draft-model" in lanes.elem_classes) != has_draft_model
+    assert ("Draft model and SpecInfer need a draft model, which this server" in str(lanes.info)) != has_draft_model
+    for need, needing in (("no-heads", head_lanes()), ("no-draft-model", draft_model_lanes())):
+        for lane in needing:
+            assert f'#lanes.{need} label:has(input[name="{lane}"]' in lane_style()
 
 
 def test_other_engines_drafters_have_no_boxes_until_they_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
