@@ -17,9 +17,15 @@ export const cases = {
     [landing(0, 9)[1] < landing(8, 9)[1], landing(8, 9)[1] < 1],
     [true, true],
   ],
-  "there is no tree before the draft, nor after the verdict": () => [
-    [at(best, 1, 0, 0, 0, 0), at(best, 1, 1, 1, 1, 0.5)].map((picture) => picture.childElementCount),
-    [0, 0],
+  "before the draft its places are empty, and there is no tree after the verdict": () => [
+    [at(best, 1, 0, 0, 0, 0), at(best, 1, 1, 1, 1, 0.5)].map((picture) => [
+      picture.childElementCount,
+      picture.textContent,
+    ]),
+    [
+      [5, ""],
+      [0, ""],
+    ],
   ],
   "all tokens are proposed until the verdict": () => [
     [kinds(at(best, 1, 1, 1, 0, 0)), kinds(at(best, 1, 1, 1, 0.2, 0))],

@@ -5,24 +5,26 @@ import { put } from "./fixtures.js";
 function open() {
   const log = [];
   const holds = [];
+  const counts = [];
   const start = new Start(put(), {
     play: () => log.push("play"),
     announce: (words) => log.push(words.slice(0, 17)),
     showHeld: (held) => holds.push(held),
+    showCounting: (counting) => counts.push(counting),
   });
-  return { start, log, holds };
+  return { start, log, holds, counts };
 }
 
 export const cases = {
   "a race counts down, and a recorded one plays at once": async () => {
-    const { start, log } = open();
+    const { start, log, counts } = open();
     start.schedule(false);
     start.schedule(true);
     const [shown, waiting] = [start.node.textContent, !start.node.hidden];
     while (!start.node.hidden) await new Promise((done) => setTimeout(done, 50));
     return [
-      [shown, waiting, log],
-      ["3", true, ["play", "play"]],
+      [shown, waiting, log, counts],
+      ["3", true, ["play", "play"], [false, false, true, true, true, false]],
     ];
   },
   "an open vote holds the start until somebody starts the race": () => {

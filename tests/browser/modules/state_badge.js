@@ -11,6 +11,7 @@ export const cases = {
       { mode: "result", phase: "waiting" },
       LIVE,
       { ...LIVE, held: "true" },
+      { ...LIVE, counting: "true" },
       // The server has ended the race, and its playback goes on.
       { ...LIVE, phase: "finished" },
       { ...RESULT, running: "true", again: "0" },
@@ -27,6 +28,7 @@ export const cases = {
       "Preparing",
       "Racing",
       "Waiting",
+      "Starting",
       "Racing",
       "Repeating: run 2",
       "Repeating: run 5",

@@ -54,7 +54,7 @@ export const cases = {
     const track = new Track(host);
     track.setUp(LANES, 40);
     for (const shown of RACE) track.apply(shown);
-    const rows = [100.4, 99.6].map((rate) => ({ tokens: 40, tokens_per_s: rate }));
+    const rows = [200, 50].map((rate) => ({ tokens: 40, tokens_per_s: rate }));
     const see = () => [words(host, ".place"), words(host, ".track-row:not(.axis) .tokens")];
     track.draw(400);
     track.conclude(rows, [1, 1], null);
@@ -72,7 +72,7 @@ export const cases = {
         ],
         [
           ["1st", "2nd"],
-          ["40 tok, 100 tok/s", "40 tok, 100 tok/s"],
+          ["40 tok in 0.20 s", "40 tok in 0.80 s"],
         ],
         ["", ""],
       ],

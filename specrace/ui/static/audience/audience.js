@@ -76,7 +76,8 @@ export class Audience {
 
   async show() {
     if (!this.origin) {
-      this.stage.showError(
+      // A quiet line for the presenter, because the audience sees it too.
+      this.stage.announce(
         "Phones cannot reach this server here; start it with --host 0.0.0.0, and open this page under the address that phones use.",
       );
       return;

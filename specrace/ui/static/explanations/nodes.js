@@ -27,20 +27,30 @@ export function tagStartOf(node, scale) {
 export function drawTree({ places, theme, done }) {
   const { tree } = places;
   const group = layer(1 - ramp(done.cost, 0, 0.12), "tree");
-  if (!done.draft || done.cost >= 0.12) return group;
+  if (done.cost >= 0.12) return group;
   const byNode = new Map(tree.nodes.map((node) => [node.node, node]));
   tree.nodes.forEach((node, index) => {
     const [, landed] = landing(index, tree.nodes.length);
-    const appeared = node.node ? ramp(done.draft, landed, landed + 0.02) : 1;
-    if (!appeared) return;
+    const appeared = node.node ? ramp(done.draft, landed, landed + 0.02) : Math.ceil(done.draft);
+    if (!appeared) {
+      group.append(drawPlace(node, tree.scale, theme));
+      return;
+    }
     const edge = appeared * (1 - Math.min(1, 4 * fallOf(node, done)));
     if (node.node) group.append(drawEdge(byNode.get(node.parent), node, tree.scale, theme, edge));
     group.append(drawNode(node, tree.scale, theme, done, appeared));
   });
+  if (!done.draft) return group;
   if (tree.omitted) group.append(drawOmitted(places, theme, done));
   if (done.verify) group.append(drawSweep(places, theme, done.verify));
   for (const node of tree.nodes) if (node.tag) group.append(drawOwn(node, places, theme, done));
   return group;
+}
+
+// The empty place of a token that has not arrived.
+function drawPlace({ x, y, width }, scale, { line }) {
+  const look = { rx: 5, fill: "none", stroke: line, "stroke-width": 2, "stroke-dasharray": "5 4" };
+  return svg("rect", { x, y, width, height: NODE_PX * scale, ...look });
 }
 
 function drawOmitted({ tree, width, side }, theme, done) {

@@ -26,14 +26,12 @@ export class Tour {
     this.canvas = make("div", "tour-canvas");
     this.title = make("b", "tour-title");
     this.words = make("p", "tour-words");
-    this.bar = make("i");
     this.playButton = button("Pause", "Pause or go on (space)", () => this.toggle());
-    const progress = make("div", "tour-progress");
-    progress.append(this.bar);
+    this.progress = make("div", "tour-progress");
     const head = make("header");
     head.append(
       this.title,
-      progress,
+      this.progress,
       button("‹", "Back (left arrow)", () => this.move(-1)),
       this.playButton,
       button("›", "On (right arrow)", () => this.move(1)),
@@ -70,6 +68,7 @@ export class Tour {
         title: `${number + 1} of ${chapters.length}: ${title}`,
       })),
     );
+    this.progress.replaceChildren(...chapters.map(() => make("i")));
     if (!this.open) {
       this.previousView = document.body.dataset.view;
       this.previousReel = this.stage.reel;
@@ -111,11 +110,14 @@ export class Tour {
     this.closeProof();
     this.title.textContent = shot.title;
     document.body.dataset.tour = String(shot.chapter);
+    this.showProgress(0);
     this.words.textContent = shot.words;
     this.node.dataset.shot = String(number);
     if (shot.view !== "stay") this.canvas.hidden = !["scene", "figure"].includes(shot.view);
     this.showShot(shot);
     this.playButton.textContent = this.paused ? "Play" : "Pause";
+    // At the end nothing plays.
+    this.playButton.disabled = shot.view === "end";
     return this.run();
   }
 
@@ -133,9 +135,21 @@ export class Tour {
     if (this.paused) return;
     this.time += passed;
     const share = Math.min(1, this.time / this.shot.ms);
-    this.bar.style.transform = `scaleX(${share})`;
+    this.showProgress(share);
     if (this.shot.view === "scene") this.drawScene(share);
     if (share === 1 && this.shot.view !== "end") this.go(this.number + 1);
+  }
+
+  // Fills a segment for each chapter: those before, and of this one the shots before and `share` of this shot.
+  showProgress(share) {
+    const { chapter } = this.shot;
+    const shots = this.shots.filter((shot) => shot.chapter === chapter);
+    const done = (shots.indexOf(this.shot) + share) / shots.length;
+    const segments = /** @type {HTMLElement[]} */ ([...this.progress.children]);
+    segments.forEach((segment, index) => {
+      const filled = index + 1 < chapter ? 1 : index + 1 === chapter ? done : 0;
+      segment.style.setProperty("--done", `${100 * filled}%`);
+    });
   }
 
   move(by) {
@@ -143,6 +157,7 @@ export class Tour {
   }
 
   toggle() {
+    if (this.playButton.disabled) return;
     this.paused = !this.paused;
     this.playButton.textContent = this.paused ? "Play" : "Pause";
     const { player } = this.stage;

@@ -62,7 +62,7 @@ export class Logs {
     const body = make("div", "logs-body");
     this.hint = make("div", "logs-hint");
     this.advice = new Advice((text) => this.setStatus(text));
-    body.append(this.drawForm(), state, this.advice.node, result, this.hint);
+    body.append(make("p", "logs-intro", STEPS), this.drawForm(), state, this.advice.node, result, this.hint);
     this.node.append(head, body);
     host.append(this.node);
     this.node.addEventListener("close", () => {
@@ -133,7 +133,7 @@ export class Logs {
     this.limitsNote.textContent = describeLimits(limits);
     const items = make("ul");
     for (const format of formats) items.append(make("li", "", format));
-    this.hint.replaceChildren(make("p", "", STEPS), make("p", "", "Formats, recognised automatically:"), items);
+    this.hint.replaceChildren(make("p", "", "Formats, recognised automatically:"), items);
     const names = [
       ["", `automatic: ${tokenizers[0]} for text, none for token ids`],
       ...tokenizers.map((tokenizer) => [tokenizer, tokenizer]),

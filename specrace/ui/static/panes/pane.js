@@ -16,6 +16,8 @@ const DRAFT_MS = 200;
 const CALM_DRAFT_MS = 800;
 // How long rejected tokens stay.
 const REJECTED_MS = 290;
+// The height of an accepted run with its underline, which a line must have, in letter sizes.
+const MIN_LINE = 1.4;
 const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 
 // The part of a badge that fits into a narrow pane's head. An unfinished comparison keeps the words that say so, and a
@@ -109,7 +111,16 @@ export class Pane {
     this.hasThought = false;
     this.explainBoxes();
     this.text.addEventListener("scroll", () => this.markCut());
-    new ResizeObserver(() => this.markCut()).observe(this.text);
+    new ResizeObserver(() => this.fit()).observe(this.text);
+  }
+
+  // Chooses the height of a line so that whole lines fill the pane.
+  fit() {
+    const height = this.text.clientHeight;
+    const lines = Math.floor(height / (MIN_LINE * parseFloat(getComputedStyle(this.body).fontSize)));
+    if (lines > 0) this.text.style.setProperty("--line", `${height / lines}px`);
+    else this.text.style.removeProperty("--line");
+    this.markCut();
   }
 
   // Notes whether a part of the text is above the pane's edge, where it then fades.

@@ -164,14 +164,17 @@ function plotTimes(all) {
     title: "Where a step's time goes",
     columns: ["lane", "draft_ms", "model_ms", "cache_ms", "steps"],
     rows,
-    words: `Mean of a lane's steps: drafting (dots), the model (plain), updating the KV cache (stripes). Right: drafting's share.${left}`,
+    words: `Mean of a lane's steps: drafting (dots), the model (plain), updating the KV cache (stripes).${left}`,
     draw: (picture, width) => {
       addPatterns(picture);
       return drawRows(
         picture,
         width,
         lanes,
-        { marks: ticks(Math.max(...total), width < 420 ? 3 : 6), words: "time of a step (ms)" },
+        {
+          marks: ticks(Math.max(...total), width < 420 ? 3 : 6),
+          words: "time of a step (ms), right: drafting's share",
+        },
         18,
         {
           figures: (lane) => (total[lane.number] ? formatPercent(means[lane.number][0] / total[lane.number]) : "–"),
@@ -260,6 +263,13 @@ export function costAt(sizes, ratio, size) {
   return ratio[right - 1] + ((ratio[right] - ratio[right - 1]) * (size - x0)) / (x1 - x0);
 }
 
+// The lanes by the size of their drafts.
+function groupBySize(lanes) {
+  const bySize = new Map();
+  for (const lane of lanes) bySize.set(lane.num_draft, [...(bySize.get(lane.num_draft) ?? []), lane]);
+  return bySize;
+}
+
 /** @param {RaceHead} head */
 function plotCost(head) {
   const { rows: sizes, ratio, context } = head.cost_curve;
@@ -280,7 +290,7 @@ function plotCost(head) {
         picture,
         width,
         { marks: wholeTicks(longest, width < 420 ? 4 : 8), words: "tokens in one forward pass" },
-        { marks: ticks(Math.max(...ratio)), words: "times one token's" },
+        { marks: ticks(Math.max(...ratio)), words: "time, one token: 1" },
       );
       picture.append(
         svg("path", {
@@ -288,13 +298,18 @@ function plotCost(head) {
           d: sizes.map((size, index) => `${index ? "L" : "M"}${toX(size)} ${toY(ratio[index])}`).join(""),
         }),
       );
-      for (const lane of lanes) {
-        const x = toX(lane.num_draft + 1);
-        const y = toY(costAt(sizes, ratio, lane.num_draft + 1));
-        const group = svg("g", { class: "line", "data-hue": hueOf(lane) });
+      // Lanes with drafts of one size share a point and its label.
+      for (const [size, sharing] of groupBySize(lanes)) {
+        const x = toX(size + 1);
+        const y = toY(costAt(sizes, ratio, size + 1));
+        const group = svg("g", { class: "line", "data-hue": hueOf(sharing[0]) });
+        const names = sharing.map(labelOf).join(", ");
+        const side =
+          x > width / 2 ? { class: "label end", x: x - 10, y: y - 6 } : { class: "label", x: x + 10, y: y + 16 };
         group.append(
           svg("circle", { cx: x, cy: y, r: 5 }),
-          svg("title", {}, `${lane.title}: ${lane.num_draft} draft tokens and the pending one`),
+          svg("text", side, names),
+          svg("title", {}, `${names}: ${size} draft tokens and the pending one`),
         );
         picture.append(group);
       }

@@ -97,7 +97,12 @@ export function showResults(host, rows, why, race) {
   const table = make("table");
   const head = make("tr");
   const body = make("tbody");
-  for (const [name, , title] of COLUMNS) head.append(make("th", "", name, title));
+  for (const [name, , title] of COLUMNS) {
+    const cell = make("th", "", "", title);
+    // On a phone a name continues below its slash.
+    cell.append(...name.split(/(?<=\/)/).flatMap((part) => [part, make("wbr")]));
+    head.append(cell);
+  }
   const best = why && Math.max(...rows.map(rankingSpeedup));
   rows.forEach((row, index) => {
     const line = make("tr", rankingSpeedup(row) === best ? "best" : "");

@@ -40,6 +40,7 @@ export class Stage {
       play: () => this.player.play(),
       announce: (sentence) => this.announce(sentence),
       showHeld: (held) => (node.dataset.held = String(held)),
+      showCounting: (counting) => (node.dataset.counting = String(counting)),
     });
     this.receiver = new RaceReceiver(this);
     this.stop = new StopButton(node);

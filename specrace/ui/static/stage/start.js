@@ -8,12 +8,16 @@ const HELD = "The vote is open. Space, or the next slide on a remote, starts the
 export class Start {
   /**
    * @param {HTMLElement} host where the countdown is shown
-   * @param {{ play: () => void, announce: (sentence: string) => void, showHeld: (held: boolean) => void }} actions
+   * @param {{
+   *   play: () => void, announce: (sentence: string) => void, showHeld: (held: boolean) => void,
+   *   showCounting: (counting: boolean) => void,
+   * }} actions
    */
-  constructor(host, { play, announce, showHeld }) {
+  constructor(host, { play, announce, showHeld, showCounting }) {
     this.play = play;
     this.announce = announce;
     this.showHeld = showHeld;
+    this.showCounting = showCounting;
     this.node = make("p", "countdown");
     this.node.hidden = true;
     this.node.setAttribute("aria-hidden", "true");
@@ -48,6 +52,7 @@ export class Start {
   count(number) {
     this.node.hidden = !number;
     this.node.textContent = String(number);
+    this.showCounting(number > 0);
     if (number) this.timer = setTimeout(() => this.count(number - 1), BEAT_MS);
     else this.play();
   }
@@ -55,6 +60,7 @@ export class Start {
   cancel() {
     clearTimeout(this.timer);
     this.setHeld(false);
+    this.showCounting(false);
     this.node.hidden = true;
   }
 }

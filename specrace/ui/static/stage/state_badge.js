@@ -14,12 +14,13 @@ const MAX_NAME = 24;
 
 /**
  * The state in a word or two; "" if the stage is empty. The arguments are the stage's data attributes: `outcome` is
- * "counted", "stopped" or "disturbed", `held` whether a vote holds the start, `otherQuestion` whether another question is
+ * "counted", "stopped" or "disturbed", `held` whether a vote holds the start, `counting` whether it is counted down, `otherQuestion` whether another question is
  * typed, `again` is how many repetitions have ended.
  * @param {DOMStringMap} data
  */
-export function nameState({ phase, mode, held, running, outcome, recorded, again, otherQuestion }) {
+export function nameState({ phase, mode, held, counting, running, outcome, recorded, again, otherQuestion }) {
   if (phase === "waiting") return "Preparing";
+  if (mode === "live" && counting === "true") return "Starting";
   if (mode === "live") return held === "true" ? "Waiting" : "Racing";
   if (mode === "replay") return "Replay";
   if (mode !== "result") return "";

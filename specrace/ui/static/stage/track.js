@@ -122,7 +122,7 @@ export class Track {
 
   /**
    * Ranks the lanes by the figures of the result, which may differ from the order in which they finished in the race that
-   * was played. After repeated runs, the bars have the median rates that the ranking is made from.
+   * was played. After repeated runs, the bars have the times at the median rates that the ranking is made from.
    * @param {ResultRow[]} rows
    * @param {number[]} places one for each lane; 0: none
    * @param {ShownRepeated | null} repeated
@@ -132,8 +132,9 @@ export class Track {
     this.rows.forEach((runner, lane) => {
       this.showPlace(runner, places[lane]);
       if (!repeated || runner.isServed) return;
-      setText(runner.words, `${rows[lane].tokens} tok, ${rows[lane].tokens_per_s.toFixed(0)} tok/s`);
-      runner.words.title = `Tokens written, and the median speed of ${countOf(repeated.runs, "run")}.`;
+      const { tokens, tokens_per_s: rate, ms } = rows[lane];
+      setText(runner.words, `${tokens} tok in ${formatTime(rate ? (1000 * tokens) / rate : ms)}`);
+      runner.words.title = `Tokens written, and their time at the median speed of ${countOf(repeated.runs, "run")}.`;
     });
   }
 
