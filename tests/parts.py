@@ -224,6 +224,9 @@ class FunctionTarget:
     def head(self, lane: str) -> Head | None:
         return self.heads.get(lane)
 
+    def state_copies(self) -> Head:
+        return CopyingHead()
+
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         self.used_params.append(params)
         return (self.next_token(tokens), 0), 0.25
@@ -411,6 +414,7 @@ class CopyingHeadSession:
     """A lane's copying head; it checks that a path's parent was asked before."""
 
     depth, room, levels_per_forward = 1 << 30, 1 << 20, 1
+    nearest = None
 
     def __init__(self, prompt: tuple[int, ...], vocab: int = VOCAB) -> None:
         self.after = dict(pairwise(prompt))
@@ -432,6 +436,9 @@ class CopyingHeadSession:
             guesses.append([(following, 0.6), ((following + 1) % self.vocab, 0.3)][:k])
         self.asked.update(paths)
         return guesses
+
+    def position(self, path: tuple[int, ...]) -> int:
+        return -1
 
 
 def inputs(prompt: Sequence[int], **values: Any) -> DrafterInputs:

@@ -16,6 +16,7 @@ from specrace.drafters.prompt_lookup import PromptLookupDrafter, copy_length
 from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter
 from specrace.drafters.rest import RestDrafter
 from specrace.drafters.specinfer.drafter import SpecInferDrafter, specinfer_size
+from specrace.drafters.states import STATES_NEEDS, StatesDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trained.block import BlockDrafter
 from specrace.drafters.trained.eagle import EagleDrafter
@@ -81,6 +82,9 @@ _ALL = (
            HybridDrafter, 32, {"num_draft": 60, "width": 10, "corpus": True, "recycling": True}, profile=None,
            num_top=hybrid_num_top, corpus_part=fusion_corpus_part, needs_head="eagle",
            needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+    Method("states", "Similar states", "copies what followed places with a similar hidden state of the model (AdaPLD)",
+           StatesDrafter, 16, {"num_draft": 32}, profile=None, needs_states=True, needs_target_outputs=STATES_NEEDS,
+           on_chains=OnChains(options={"width": 1})),
     *vllm.METHODS,
     *tensorrt_llm.METHODS,
     *llama_cpp.METHODS,

@@ -208,7 +208,8 @@ class Method:
     `num_top`: the k of the `Scores.top` that the drafter learns from, or a function of the options. `corpus_part`: the
     field through which it reads the documents, or a function of the options. `needs_draft_model`: it drafts with one of
     `DrafterInputs.draft_models`, or with as many as its option `models` says. `needs_head`: the kind of trained head
-    with which it drafts, "" if none. `samples`: it is a `SamplingDrafter` or a `TreeSamplingDrafter`, which rejection
+    with which it drafts, "" if none. `needs_states`: it copies by the target's hidden states
+    (`sessions.PlacingHeadSession`). `samples`: it is a `SamplingDrafter` or a `TreeSamplingDrafter`, which rejection
     sampling requires.
 
     `needs_target_outputs`: why `score` cannot run the drafter without the model, "" if it can. `scoring`: how the
@@ -230,6 +231,7 @@ class Method:
     corpus_part: CorpusPart | Callable[[Mapping[str, Any]], CorpusPart] = ""
     needs_draft_model: bool = False
     needs_head: str = ""
+    needs_states: bool = False
     samples: bool = False
     needs_target_outputs: str = ""
     scoring: Scoring = field(default_factory=Scoring)

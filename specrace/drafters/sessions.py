@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -94,6 +94,19 @@ class HeadSession(Protocol):
 
         A step asks for [()] first, and for a path only after its parent. A list may be empty.
         """
+
+
+@runtime_checkable
+class PlacingHeadSession(HeadSession, Protocol):
+    """A head that copies, and says from where (see `specrace.model.state_copies`)."""
+
+    @property
+    def nearest(self) -> tuple[int, float, bool] | None:
+        """This step's best place: its index in prompt and output, its similarity, and whether the pending token
+        follows it; None if there is none."""
+
+    def position(self, path: tuple[int, ...]) -> int:
+        """The index in prompt and output from which the last token of a path is copied; -1 for none."""
 
 
 class PromptedHead(Protocol):

@@ -77,6 +77,9 @@ class RaceTarget(PaceTarget, Protocol):
     def head(self, lane: str) -> Head | None:
         """The trained head with which this lane drafts; None if it has none."""
 
+    def state_copies(self) -> Head:
+        """Copies by the target's own hidden states, with the interface of a head."""
+
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         """(the two best tokens under `params` after `tokens`, the chosen one first; the gap between them)."""
 
@@ -190,6 +193,7 @@ def _heads(target: RaceTarget, spec: RaceSpec) -> dict[str, Head]:
     """Lane -> its head, for the lanes that draft with one and have it."""
     methods = {lane: method_of(lane) for lane in spec.lanes}
     heads = {lane: target.head(method.name) for lane, method in methods.items() if method.needs_head}
+    heads |= {lane: target.state_copies() for lane, method in methods.items() if method.needs_states}
     return {lane: head for lane, head in heads.items() if head is not None}
 
 

@@ -22,6 +22,7 @@ from specrace.model.machine.memory import peak_memory, reset_peak_memory
 from specrace.model.machine.roofline import Roofline, copy_bandwidth, weight_bytes
 from specrace.model.sampling import Sampler
 from specrace.model.scorer import INT8, Scorer
+from specrace.model.state_copies import StateCopies
 
 
 class Target(Scorer):
@@ -65,6 +66,10 @@ class Target(Scorer):
     def head(self, lane: str) -> Any:
         """The trained head with which a lane drafts (`specrace.drafters.base.Head`); None if it has none."""
         return self.heads.get(lane)
+
+    def state_copies(self) -> StateCopies:
+        """Copies by this target's hidden states, with the interface of a head."""
+        return StateCopies(self)
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
         """Raises InputError if the prompt, its answer and a draft do not fit into the model's context."""

@@ -34,7 +34,13 @@ class ChainTarget(TableTarget):
     chains_only = True
 
     def session(
-        self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
+        self,
+        prefix: Any,
+        room: int,
+        params: SamplingParams | None = None,
+        num_top: int = 0,
+        rows: Sequence[int] = (1,),
+        head_session: Any = None,
     ) -> TableSession:
         return ChainSession(prefix.tokens, self.logits, params or SamplingParams(), num_top)
 

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from specrace.core.errors import InputError
+
 
 class KVStore:
     """Keys and values of one lane: `blocks` of layers, [l, 2, 1, H, T, D]; the first `length` of T are committed.
@@ -229,6 +231,20 @@ class Prefix:
     prompt: tuple[int, ...] = ()
     levels: tuple[int, ...] = ()
     features: Tensor | None = None
+
+    def features_at(self, levels: tuple[int, ...]) -> Tensor:
+        """The features at `levels` only, [P - 1, levels * d]; the prompt may have been read with more levels.
+
+        Raises InputError if it was read without one of `levels`.
+        """
+        if self.features is None or not set(levels) <= set(self.levels):
+            raise InputError(
+                "The prompt was read without the hidden states that the head needs; read it with its levels."
+            )
+        if self.levels == levels:
+            return self.features
+        parts = self.features.chunk(len(self.levels), dim=-1)
+        return torch.cat([parts[self.levels.index(level)] for level in levels], dim=-1)
 
 
 class ColumnLayer(CacheLayerMixin):
