@@ -155,8 +155,9 @@ class _HeadBuilder(HeadParts):
             bias = torch.cat([take(f"{name}.bias", width) for name in (linear, kept)])
             later = [self._block(f"hydra_mlp.{head}.{block}.linear") for block in others]
             blocks.append(HydraBlocks(self.product(weight, bias), later))
-            name = f"hydra_lm_head.{head}"
-            outputs.append(self.output_layer(f"{name}{'.1' * (f'{name}.1.weight' in self.checkpoint)}.weight"))
+            # Hydra++ has a dropout before the output layer, which its code counts.
+            plain, after_dropout = f"hydra_lm_head.{head}.weight", f"hydra_lm_head.{head}.1.weight"
+            outputs.append(self.output_layer(after_dropout if after_dropout in self.checkpoint else plain))
         return HydraHead(
             blocks,
             outputs,
