@@ -17,6 +17,7 @@ from specrace.heads.loading import convert
 from specrace.heads.naming import LAYOUTS
 from specrace.heads.training.session import HeadWork, WorkSettings
 from specrace.heads.training.trainer import KINDS, HeadRecipe
+from specrace.model.loading import load_target
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     other.add_argument("head", help="a folder with a head, or an id in the hub's cache")
     other.add_argument("--layout", required=True, choices=LAYOUTS)
     other.add_argument("--out", type=Path, required=True, help="a new folder")
+    other.add_argument("--model", help="the target, whose output rows are written too if vllm's layout needs them")
     return root
 
 
@@ -78,7 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if hasattr(options, "convert"):
-            print(convert(options.head, options.layout, options.out))
+            target = load_target(options.model, ready=False) if options.model else None
+            print(convert(options.head, options.layout, options.out, target))
             return 0
         torch.set_num_threads(max(1, options.threads))
         settings = WorkSettings(options.model, options.adapter, options.work, options.kind)

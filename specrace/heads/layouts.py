@@ -18,7 +18,7 @@ from specrace.heads.hydra import HydraBlocks, HydraHead, PrefixLayer
 from specrace.heads.layer import DraftLayer, LayerSizes
 from specrace.heads.medusa import MedusaHead
 from specrace.heads.naming import HYDRA_BLOCK, MEDUSA_BLOCK, explicit_levels, kind_of, read_names
-from specrace.heads.output_layer import OutputLayer
+from specrace.heads.output_layer import OutputLayer, read_shortlist, target_rows
 from specrace.heads.parts import HeadParts
 from specrace.heads.product import Product
 from specrace.model.forward.tapped import Levels, check_levels
@@ -38,6 +38,22 @@ def build_head(checkpoint: Checkpoint, target: Target) -> Head:
     head = _HeadBuilder(checkpoint, target).build()
     checkpoint.check_all_used()
     return head
+
+
+def with_output_rows(checkpoint: Checkpoint, target: Target) -> Checkpoint:
+    """A Medusa head whose output layers are the target's rows, if it has none; other heads as they are.
+
+    Raises InputError if the head does not fit the target.
+    """
+    head = build_head(checkpoint, target)
+    if not isinstance(head, MedusaHead):
+        return checkpoint
+    weight, _ = target_rows(target, checkpoint.label)
+    ids = read_shortlist(checkpoint, target)
+    rows = (weight if ids is None else weight[ids]).to(checkpoint.dtype)
+    names = [f"{number}.{len(blocks)}.weight" for number, blocks in enumerate(head.blocks)]
+    config = {**checkpoint.config, "vocab_size": target.vocab_size}
+    return replace(checkpoint, config=config, tensors=dict.fromkeys(names, rows) | checkpoint.tensors)
 
 
 class _HeadBuilder(HeadParts):

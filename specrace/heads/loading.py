@@ -9,7 +9,7 @@ from pathlib import Path
 from specrace.core.bundled import SHIPPED_HEADS
 from specrace.core.errors import InputError, shorten
 from specrace.heads.checkpoint import CONFIG, Checkpoint, read_checkpoint, write_checkpoint
-from specrace.heads.layouts import Head, build_head
+from specrace.heads.layouts import Head, build_head, with_output_rows
 from specrace.heads.naming import read_names, write_names
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import LeadingTarget
@@ -26,14 +26,18 @@ def read_head(location: str | Path) -> Checkpoint:
     return read_checkpoint(folder)
 
 
-def convert(location: str | Path, layout: str, out: Path) -> str:
+def convert(location: str | Path, layout: str, out: Path, target: Target | None = None) -> str:
     """Write a head in another layout of its kind (see `naming`); returns a line that says where.
 
-    Raises InputError for a head that cannot be read or has no such layout, and if `out` is a head's folder already.
+    With a `target`, a Medusa head that uses the target's output rows gets a copy of them. Raises InputError for a head
+    that cannot be read or has no such layout, and if `out` is a head's folder already.
     """
     if (out / CONFIG).exists():
         raise InputError(f"There is a head in {shorten(out)} already; give a new folder with --out.")
-    write_checkpoint(write_names(read_names(read_head(location)), layout), out)
+    checkpoint = read_names(read_head(location))
+    if target is not None:
+        checkpoint = with_output_rows(checkpoint, target)
+    write_checkpoint(write_names(checkpoint, layout), out)
     return f"wrote {out} in the layout {layout}"
 
 

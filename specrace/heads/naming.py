@@ -151,13 +151,19 @@ def _to_vllm(checkpoint: Checkpoint) -> Checkpoint:
     if not outputs:
         raise InputError(
             f"{checkpoint.label} uses the output layer of its target, and vLLM's layout needs one of the head's own; "
-            "keep the layout medusa, or train a head with output layers."
+            "name the target (--model), whose rows are then written into it."
         )
     biases = [name for name in tensors if name.endswith(".bias")]
     config["medusa_fc_bias"] = any(bool(tensors[name].any()) for name in biases)
     if not config["medusa_fc_bias"]:
         tensors = {name: tensor for name, tensor in tensors.items() if name not in biases}
-    first = outputs[0]
+    first = outputs[min(outputs)]
+    if "d2t" not in checkpoint:
+        config.setdefault("vocab_size", len(first))
+    if "vocab_size" not in config:
+        raise InputError(
+            f"{checkpoint.label} does not say how many tokens its target has; add vocab_size to its config."
+        )
     config["original_lm_head"] = len(outputs) > 1 and all(torch.equal(first, other) for other in outputs.values())
     if config["original_lm_head"]:
         tensors["lm_head.weight"] = first
@@ -235,6 +241,7 @@ _WRITERS: dict[str, dict[str, Callable[[Checkpoint], Checkpoint]]] = {
     "medusa": {"medusa": replace, "vllm": _to_vllm},
     "hydra": {"hydra": replace},
     "eagle": {"eagle": replace},
+    "block": {"block": replace},
     "eagle3": {"eagle3": _to_eagle_three, "speculators": _to_speculators},
 }
 # All layouts that can be written.

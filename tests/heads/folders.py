@@ -136,7 +136,7 @@ def medusa(
     """Medusa heads of one block; `own`: with output layers of their own."""
     generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
     tensors: dict[str, Tensor] = {}
-    config: dict[str, Any] = {"medusa_num_heads": depth, "medusa_num_layers": 1}
+    config: dict[str, Any] = {"medusa_num_heads": depth, "medusa_num_layers": 1, "vocab_size": target.vocab_size}
     for head in range(depth):
         tensors[f"{head}.0.linear.weight"] = _random(generator, width, width)
         tensors[f"{head}.0.linear.bias"] = _random(generator, width)

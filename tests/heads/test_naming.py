@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ LAYOUTS: dict[str, tuple[Callable[..., Path], str, str]] = {
     "hydra": (folders.hydra, "hydra", "hydra"),
     "hydra++": (partial(folders.hydra, own=True, plus=True), "hydra", "hydra"),
     "eagle one": (folders.eagle_one, "eagle", "eagle"),
+    "block": (folders.block, "block", "block"),
     "eagle three": (folders.eagle_three, "eagle3", "speculators"),
     "eagle three of SGLang": (
         partial(folders.eagle_three, eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 3]}),
@@ -122,6 +124,24 @@ def test_a_pickle_becomes_safetensors(target: Target, tmp_path: Path, capsys: py
     assert "a head in" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("ids", [(), IDS], ids=["all tokens", "a shortlist"])
+def test_a_head_gets_the_output_rows_of_its_target(ids: tuple[int, ...], target: Target, tmp_path: Path) -> None:
+    """vLLM's layout has output layers; a trained head has none, and uses its target's rows."""
+    folder = folders.medusa(tmp_path / "head", target, ids=ids)
+    convert(folder, "vllm", tmp_path / "out", target)
+    tensors = load_file(tmp_path / "out" / "model.safetensors")
+    rows = target.model.get_output_embeddings().weight
+    assert torch.equal(tensors["lm_head.weight"], rows[list(ids)] if ids else rows)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["original_lm_head"] and config["vocab_size"] == VOCAB
+    assert config.get("truncated_vocab_size", VOCAB) == (len(ids) or VOCAB)
+    (_, *expected), (_, *actual) = guesses(folder, target), guesses(tmp_path / "out", target)
+    for before, after in zip(expected, actual, strict=True):
+        for (token, prob), (other, other_prob) in zip(chain(*before), chain(*after), strict=True):
+            # One product for all heads rounds otherwise than one for each.
+            assert token == other and prob == pytest.approx(other_prob, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("write", "layout", "words"),
     [
@@ -151,5 +171,9 @@ def test_settings_that_are_not_built_or_make_no_sense_are_refused(target: Target
     folders.write_head(folder, config, tensors | {"token_map": torch.tensor((EOS, 3, 4, VOCAB))})
     with pytest.raises(InputError, match="a d2t that leaves"):
         build_head(read_head(folder), target)
+    medusa = folders.medusa(tmp_path / "medusa", target, ids=IDS, own=True)
+    (medusa / "config.json").write_text(json.dumps({"draft_vocab_size": len(IDS)}))
+    with pytest.raises(InputError, match="add vocab_size to its config"):
+        convert(medusa, "vllm", tmp_path / "out")
     with pytest.raises(InputError, match="must be a list of numbers"):
         explicit_levels({"eagle_aux_hidden_state_layer_ids": "2, 3"})
