@@ -210,6 +210,8 @@ def test_prompts_are_guessed_once_for_each_question(work: HeadWork, tmp_path: Pa
     wholes = 0
     for group in run.groups(run.training, seed=1):
         batch = run.batch(group, prompts=True)
+        # An answer beside whole conversations would be padded to their length.
+        assert len({run.shards[shard].temperatures[number] == 0 for shard, number in group}) == 1
         for row, (shard, number) in enumerate(group):
             data = run.shards[shard]
             ids = data.ids[data.starts[number] : data.starts[number + 1]]

@@ -177,18 +177,19 @@ class HeadRun:
         for shard, number in places:
             starts, first = self.shards[shard].starts, self.first_guessed((shard, number))
             lengths[shard, number] = first, starts[number + 1] - starts[number] - first
-        # Conversations that are guessed from the template on come first, because the others' prompts would pad them.
+        # Conversations that are guessed from the template on have groups of their own: each of them would pad the few
+        # guessed tokens of the others to the length of a whole conversation, which took a block head 20 GB.
         # Noise of a few tokens, so that groups differ from epoch to epoch.
-        ordered = sorted(
-            places,
-            key=lambda place: (lengths[place][0] > self._template_tokens, sum(lengths[place]) + draw.uniform(0, 20)),
-        )
-        groups, size = list[list[Place]](), 0
-        for place in ordered:
+        keys = {
+            place: (lengths[place][0] > self._template_tokens, sum(lengths[place]) + draw.uniform(0, 20))
+            for place in places
+        }
+        groups, size, kind = list[list[Place]](), 0, None
+        for place in sorted(places, key=keys.__getitem__):
             size += lengths[place][1]
-            if not groups or size > self.recipe.batch_tokens:
+            if kind != keys[place][0] or size > self.recipe.batch_tokens:
                 groups.append([])
-                size = lengths[place][1]
+                size, kind = lengths[place][1], keys[place][0]
             groups[-1].append(place)
         draw.shuffle(groups)
         return groups
