@@ -133,9 +133,7 @@ class LookaheadDrafter(DepthDrafter):
         *,
         n: Annotated[int, Bounds(JACOBI, 16, "N: tokens of an n-gram; the window has N-1 rows; 2 is Jacobi")] = 3,
         window: Annotated[int, Bounds(1, 64, "W: columns of the window, and n-grams collected a step")] = 5,
-        guesses: Annotated[
-            int, Bounds(0, 64, "G: maximum number of n-grams verified in a step, and kept for each token")
-        ] = 3,
+        guesses: Annotated[int, Bounds(0, 64, "G: most n-grams verified in a step, and kept for each token")] = 3,
         pool_from_prompt: Annotated[bool, Flag("also collect n-grams of the prompt and the output")] = False,
     ) -> None:
         if n == JACOBI and window == 1:

@@ -26,7 +26,7 @@ from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import Context, NGramCounts
 
 Sampled = Annotated[bool, Flag("draw drafts from the smoothed rows at the race's temperature")]
-Smoothing = Annotated[int, Bounds(1, 1000, "with `sampled`: added to each count before drawing, in hundredths")]
+Smoothing = Annotated[int, Bounds(1, 1000, "hundredths added to each count, if sampled")]
 # A note shows at most this many rows, and this many continuations of each.
 MAX_NOTE_ROWS = 8
 MAX_NOTE_CONTINUATIONS = 6

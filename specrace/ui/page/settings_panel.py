@@ -46,7 +46,7 @@ PRESETS = (
     ),
     Preset(
         "Paper",
-        "Settings from the n-gram trie paper: a static trie of depth 13, prefix 3, against lookahead with 5, 15, 15.",
+        "The n-gram trie paper's settings, against lookahead.",
         # Draft tokens stay on auto: one number for all lanes would be too small for lookahead, whose tree has 119.
         {"lanes": ["vanilla", "lookahead", "trie"]},
         {"trie": {"n": 13, "prefix": 3, "static": True}, "lookahead": {"n": 5, "window": 15, "guesses": 15}},
@@ -249,7 +249,7 @@ def _model_fields(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Drop
         info="The models that this server offers. The first race with one loads it.",
     )
     precisions = [("server default", ""), *((name, name) for name in dtypes)]
-    info = "Same text as vanilla in float32 and int8. In 16 bits near ties may flip, except with SmolLM2 on a CPU."
+    info = "Same text as vanilla in float32 and int8; in 16 bits near ties may flip."
     return model, gr.Dropdown(precisions, value="", label="Dtype", info=info)
 
 
@@ -279,12 +279,12 @@ def _option_field(method: Method, option: Option) -> gr.components.Component:
         return gr.Checkbox(bool(option.default), label=label, info=_sentence(option.bounds.help), min_width=200)
     low, high = option.bounds.low, option.bounds.high
     gpu_default = method.accelerator.get(option.name)
-    on_gpu = f", on a GPU {gpu_default}" if gpu_default is not None and gpu_default != option.default else ""
+    on_gpu = f"; on a GPU {gpu_default}" if gpu_default is not None and gpu_default != option.default else ""
     # Not gr.Number, which shows an empty field as 0.
     return gr.Textbox(
         label=label,
         placeholder=str(option.default),
-        info=f"{_sentence(option.bounds.help)} {low} to {high}; empty is {option.default}{on_gpu}.",
+        info=f"{_sentence(option.bounds.help)} {low} to {high}{on_gpu}.",
         max_lines=1,
         max_length=race_request.MAX_WORD,
         min_width=200,

@@ -3,6 +3,7 @@ import {
   describeClocks,
   describeRange,
   describeRecording,
+  recordingParts,
   formatFigure,
   formatPercent,
   formatSeconds,
@@ -19,7 +20,7 @@ export const cases = {
     return [
       [describeClocks([{ lane: "vanilla" }]), describeClocks(served(false)), describeClocks(served(true))],
       [
-        "race time; each lane is timed as if it had the device to itself",
+        "race time: lanes take turns",
         "race time, but not for servers: a, b measured as the client saw it",
         "race time, but not for servers: a, b measured as the client saw it, all at once",
       ],
@@ -59,8 +60,8 @@ export const cases = {
   ],
   "a long token is cut between characters": () => [shorten("🦉".repeat(20), 5), "🦉🦉🦉🦉…"],
   "a recording's model, machine and date": () => [
-    describeRecording(ABOUT),
-    "tiny · 7.6M · float32 · cpu · recorded 2026-01-02",
+    [describeRecording(ABOUT), recordingParts({ ...ABOUT, date: undefined })],
+    ["tiny · 7.6M · float32 · cpu · recorded 2026-01-02", { model: "tiny · 7.6M", how: "float32 · cpu", day: "" }],
   ],
   "a recording without these facts": () => [describeRecording({}), ""],
 };

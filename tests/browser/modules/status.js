@@ -3,6 +3,16 @@ import { HOSTILE, put } from "./fixtures.js";
 
 export const cases = {
   "a page without a status element": () => [readStatus(), "failed"],
+  "a ready server's number format and device, which a phone leaves out": () => {
+    const host = put(["span", {}]);
+    const text = "Ready: tiny, float32, cuda:0, 1,201 passages of your own documents";
+    showStatus(host, JSON.stringify({ state: "ready", text }));
+    host.remove();
+    return [
+      [host.textContent, host.querySelector(".ready").textContent, host.querySelector(".how").textContent],
+      [text, "Ready: ", ", float32, cuda:0"],
+    ];
+  },
   "the status that the server sends": () => {
     const host = put(["span", {}]);
     host.className = "status";

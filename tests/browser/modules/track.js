@@ -78,6 +78,22 @@ export const cases = {
       ],
     ];
   },
+  "times over several runs say so, in the place of the clock of the run that was played": () => {
+    const host = put();
+    const track = new Track(host);
+    const see = () => words(host, ".axis .side > :not([hidden])");
+    track.setUp([...LANES, { lane: "fast", title: "fast (vLLM)", served: SERVED }], 40);
+    for (const shown of [...RACE, frame(2, 40, 50, "eos")]) track.apply(shown);
+    const rows = [200, 50, 800].map((rate) => ({ tokens: 40, tokens_per_s: rate }));
+    track.draw(400);
+    track.conclude(rows, [1, 2, 0], null);
+    const once = see();
+    track.conclude(rows, [1, 2, 0], { runs: 5 });
+    return [
+      [once, see(), words(host, ".tokens")],
+      [["0.40 s", ""], ["median of 5 runs"], ["40 tok in 0.20 s", "40 tok in 0.80 s", "1 run: 50.0 ms"]],
+    ];
+  },
   "the winner is known from its finish on": () => {
     const track = new Track(put());
     const winners = [0, 1, 2, 3].map((count) => {

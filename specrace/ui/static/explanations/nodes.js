@@ -48,8 +48,8 @@ export function drawTree({ places, theme, done }) {
 }
 
 // The empty place of a token that has not arrived.
-function drawPlace({ x, y, width }, scale, { line }) {
-  const look = { rx: 5, fill: "none", stroke: line, "stroke-width": 2, "stroke-dasharray": "5 4" };
+function drawPlace({ x, y, width }, scale, { dim }) {
+  const look = { rx: 5, fill: "none", stroke: dim, "stroke-width": 2, "stroke-dasharray": "5 4" };
   return svg("rect", { x, y, width, height: NODE_PX * scale, ...look });
 }
 

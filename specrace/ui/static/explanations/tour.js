@@ -149,6 +149,7 @@ export class Tour {
     segments.forEach((segment, index) => {
       const filled = index + 1 < chapter ? 1 : index + 1 === chapter ? done : 0;
       segment.style.setProperty("--done", `${100 * filled}%`);
+      segment.classList.toggle("now", index + 1 === chapter);
     });
   }
 

@@ -41,7 +41,7 @@ export function describeClocks(lanes) {
   const together = lanes.some(({ served }) => served?.together) ? ", all at once" : "";
   return servers.length
     ? `race time, but not for servers: ${servers.join(", ")} measured as the client saw it${together}`
-    : "race time; each lane is timed as if it had the device to itself";
+    : "race time: lanes take turns";
 }
 
 // A share in percent: whole percents from 10 % on, tenths below.
@@ -72,9 +72,16 @@ export function shorten(piece, maxCharacters = MAX_PIECE_CHARACTERS) {
 // The model of a race, and where and when it ran.
 /** @param {Pick<RaceCard, "model" | "parameters" | "dtype" | "device" | "date">} about */
 export function describeRecording(about) {
+  return Object.values(recordingParts(about)).filter(Boolean).join(" · ");
+}
+
+// The same in three parts: the model, how it ran, and when.
+/** @param {Pick<RaceCard, "model" | "parameters" | "dtype" | "device" | "date">} about */
+export function recordingParts(about) {
   const size = about.parameters ? `${(about.parameters / 1e6).toFixed(about.parameters < 1e8 ? 1 : 0)}M` : "";
   const day = about.date ? `recorded ${String(about.date).slice(0, 10)}` : "";
-  return [about.model, size, about.dtype, about.device, day].filter(Boolean).join(" · ");
+  const join = (...words) => words.filter(Boolean).join(" · ");
+  return { model: join(about.model, size), how: join(about.dtype, about.device), day };
 }
 
 // Continues the text of `describeRecording`: how forwards run (`engine`), and how long the prompt took to read.

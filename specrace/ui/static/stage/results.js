@@ -8,8 +8,8 @@ import { TOOLTIPS } from "../lib/tooltips.js";
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
   ["Speedup", (row) => (row.measured ? "–" : formatSpeedup(row.speedup)), TOOLTIPS.speedup],
-  ["Tokens/s", (row) => known(row, row.tokens_per_s, row.tokens_per_s.toFixed(1)), TOOLTIPS.rate],
-  ["Tokens/step", (row) => known(row, row.tau, row.tau.toFixed(2)), TOOLTIPS.tau],
+  ["Tok/s", (row) => known(row, row.tokens_per_s, row.tokens_per_s.toFixed(1)), TOOLTIPS.rate],
+  ["Tok/step", (row) => known(row, row.tau, row.tau.toFixed(2)), TOOLTIPS.tau],
   ["Accepted/drafted", (row) => known(row, row.drafted, `${row.accepted}/${row.drafted}`), TOOLTIPS.counts],
   [
     "Drafted a step",

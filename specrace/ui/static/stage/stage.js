@@ -3,8 +3,8 @@
 /** @import { EndPart, HeadPart, LaneFrame, RaceHead, Reel, ResultRow, StepPart } from "../lib/wire.d.ts" */
 /** @import { PlayedReel, ReadStep } from "./reel.js" */
 import { CONSTANTS } from "../lib/constants.js";
-import { setWords } from "../lib/dom.js";
-import { describePrompt, describeRecording } from "../lib/format.js";
+import { make, setWords } from "../lib/dom.js";
+import { describePrompt, recordingParts } from "../lib/format.js";
 import { RaceReceiver } from "../lib/event_stream.js";
 import { Gallery } from "../gallery/gallery.js";
 import { canRace, closePanels, isRaceControlFocused, setQuestion } from "../lib/gradio.js";
@@ -188,7 +188,7 @@ export class Stage {
     if (head.lanes.filter((lane) => !isServed(lane)).length > 1 && !REDUCED_MOTION.matches) this.guess.ask(head.lanes);
     send(this.node, "opened", head.lanes);
     send(this.node, "begun", { live: true });
-    this.announce(`In this race: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
+    this.announceQuestion();
   }
 
   /** @param {StepPart[]} parts */
@@ -260,7 +260,8 @@ export class Stage {
     this.passages.show(head.passages, this.methods);
     this.node.dataset.model = head.model ?? "";
     const machine = this.find(".machine");
-    machine.textContent = describeRecording({ ...head, date });
+    const parts = Object.entries(recordingParts({ ...head, date })).filter(([, words]) => words);
+    machine.replaceChildren(...parts.map(([name, words], index) => make("span", name, index ? ` · ${words}` : words)));
     machine.title = machine.textContent + describePrompt(head);
     closePanels();
   }
@@ -281,6 +282,7 @@ export class Stage {
     const stopped = phase === "stopped";
     const disturbed = Boolean((repeated ?? pace)?.disturbed);
     const counted = stopped || disturbed ? [] : rows;
+    this.node.dataset.medians = String(Boolean(repeated && counted.length));
     const places = rankLanes(counted);
     this.paneRow.conclude(rows, repeated, places);
     if (counted.length) this.track.conclude(rows, places, repeated);

@@ -32,6 +32,8 @@ export class Track {
     this.host.style.setProperty("--name-letters", String(longest));
     this.ticks = make("span", "ticks");
     this.speed = make("b", "track-speed", "", "How much slower, or faster, than it really was.");
+    this.medians = make("small", "medians");
+    this.medians.hidden = true;
     this.clock = make(
       "b",
       "clock",
@@ -40,7 +42,7 @@ export class Track {
     );
     const axis = make("div", "track-row axis");
     const side = make("span", "side");
-    side.append(this.clock, this.speed);
+    side.append(this.clock, this.speed, this.medians);
     axis.append(make("span", "name", "tokens"), this.ticks, side);
     this.host.replaceChildren(...this.rows.map(({ row }) => row), axis);
     this.setFinish(total, true);
@@ -129,6 +131,7 @@ export class Track {
    */
   conclude(rows, places, repeated) {
     this.ranking = places;
+    this.showMedians(repeated);
     this.rows.forEach((runner, lane) => {
       this.showPlace(runner, places[lane]);
       if (!repeated || runner.isServed) return;
@@ -136,6 +139,16 @@ export class Track {
       setText(runner.words, `${tokens} tok in ${formatTime(rate ? (1000 * tokens) / rate : ms)}`);
       runner.words.title = `Tokens written, and their time at the median speed of ${countOf(repeated.runs, "run")}.`;
     });
+  }
+
+  // Says which times the lanes have, in the place of the clock, which has that of the run that was played.
+  showMedians(repeated) {
+    this.clock.hidden = this.speed.hidden = Boolean(repeated);
+    this.medians.hidden = !repeated;
+    if (!repeated) return;
+    setText(this.medians, `median of ${countOf(repeated.runs, "run")}`);
+    // A server's time is the client's, in the run that was played.
+    for (const { isServed: served, words, ms } of this.rows) if (served) setText(words, `1 run: ${formatTime(ms)}`);
   }
 
   showPlace(runner, place) {
