@@ -56,6 +56,40 @@ CUT = """() => [".announcer", ".tally", ".guess", ".pane header", ".podium li", 
   .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 ||
     node.scrollHeight > node.clientHeight + parseFloat(getComputedStyle(node).fontSize) / 8))
   .map((node) => `${node.className || node.tagName}: ${node.textContent}`)"""
+# Whether a pane of each lane has room for three lines or more.
+LINES = """() => [...document.querySelectorAll(".pane .text")]
+  .every((text) => text.clientHeight >= 3 * parseFloat(text.style.getPropertyValue("--line")))"""
+# Whether each lane's description is inside its pane.
+WHOLE_HINTS = """() => {
+  const hints = [...document.querySelectorAll(".pane .hint")];
+  return hints.length > 3 && hints.every((hint) => {
+    const [inner, outer] = [hint, hint.parentElement].map((node) => node.getBoundingClientRect());
+    return inner.height && inner.top >= outer.top - 1 && inner.bottom <= outer.bottom + 1;
+  });
+}"""
+# The number of citation marks at the beginning of a line, in panes of many widths.
+MARKS_AT_STARTS = """() => {
+  const host = document.querySelector(".panes");
+  const tops = (body) => {
+    const walker = document.createTreeWalker(body, NodeFilter.SHOW_TEXT), range = document.createRange(), tops = [];
+    while (walker.nextNode())
+      for (let place = 0; place < walker.currentNode.length; place++) {
+        const letter = walker.currentNode.data[place];
+        range.setStart(walker.currentNode, place);
+        range.setEnd(walker.currentNode, place + 1);
+        if (letter.trim()) tops.push([letter, Math.round(range.getBoundingClientRect().bottom)]);
+      }
+    return tops;
+  };
+  let count = 0;
+  for (let width = 900; width <= 1230; width += 15) {
+    host.style.width = `${width}px`;
+    for (const body of host.querySelectorAll(".pane .text > p:not(.hint)"))
+      count += tops(body).filter(([letter, top], at, all) => letter === "[" && top > all[at - 1]?.[1] + 9).length;
+  }
+  host.style.width = "";
+  return count;
+}"""
 # The draft tokens that the edge of their strip cuts off. Those that do not fit are in a second line, out of sight.
 CUT_DRAFTS = """() => [...document.querySelectorAll(".draft > span")].filter((node) => {
   const [token, strip] = [node, node.parentElement].map((part) => part.getBoundingClientRect());
@@ -115,6 +149,30 @@ def apart(first: Any, second: Any) -> bool:
         for before, after in ((first, second), (second, first))
         for start, size in (("x", "width"), ("y", "height"))
     )
+
+
+def test_six_panes_show_whole_heads_and_three_lines(open_recording: Any) -> None:
+    page = open_recording(SIX_LANES)
+    for width, height in ((1024, 768), *PROJECTORS):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function(LINES)
+        heads = page.locator(".pane :is(.solo, .badge)")
+        assert heads.evaluate_all("all => all.filter((part) => part.scrollWidth > part.clientWidth).length") == 0, width
+
+
+def test_no_line_of_a_pane_begins_with_a_citation_mark(open_recording: Any) -> None:
+    page = open_recording(SIX_LANES)
+    assert page.evaluate(MARKS_AT_STARTS) == 0
+    # Without the blanks that do not break, some lines would.
+    page.add_style_tag(content="#stage-host .kept { white-space: inherit !important }")
+    assert page.evaluate(MARKS_AT_STARTS) > 0
+
+
+def test_every_lane_s_description_is_whole(app: App, open_page: Any) -> None:
+    page = open_page(app.url)
+    for width, height in ((1024, 768), *PROJECTORS):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function(WHOLE_HINTS)
 
 
 @pytest.mark.parametrize(("width", "height"), PROJECTORS)

@@ -1,4 +1,4 @@
-import { chooseCaption } from "../../../specrace/ui/static/explanations/explain.js";
+import { chooseCaption, Explainer } from "../../../specrace/ui/static/explanations/explain.js";
 
 const SEEN = { name: "trie", title: "Trie", meters: { steps: 1, speedup: 1, tokens: 4, tau: 2 } };
 const ACCEPTED = { ...SEEN, draft: { drafted: 3, accepted: 2 }, spans: [[1, 0, 5]] };
@@ -23,5 +23,14 @@ export const cases = {
     ["accepted", "copied", undefined, "accepted", "copied"],
   ],
   "other captions are shown once": () => [choose({ ...SEEN, loops: true }, [0, 1e6]), ["loops", undefined]],
+  "the caption at the end says what the headline does not": () => {
+    const explainer = new Explainer(document.createElement("div"));
+    const vanilla = { title: "Vanilla", speedup: 1, tau: 1, accepted: 0, drafted: 0 };
+    explainer.conclude([vanilla, { title: "Trie", speedup: 2.5, tau: 5, accepted: 30, drafted: 40 }]);
+    return [
+      explainer.node.textContent,
+      "The model accepted 75 % of Trie's drafts; a step took 2.00 times as long as one of vanilla's, which yields one token.",
+    ];
+  },
   "no caption applies": () => [chooseCaption(SEEN, new Map(), 0), undefined],
 };

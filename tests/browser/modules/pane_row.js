@@ -39,6 +39,32 @@ export const cases = {
       ],
     ];
   },
+  "one size of letters fits the longest description, and only before there is a text": () => {
+    const { row } = drawRow();
+    document.body.append(row.node);
+    for (const { text, hint } of row.panes) {
+      text.style.cssText = "width: 200px; height: 110px; overflow: auto";
+      hint.style.cssText = "margin: 0; font-size: var(--hint, 30px); line-height: 1.4";
+      hint.textContent = "short";
+    }
+    const measure = () => {
+      row.measure();
+      return row.node.style.getPropertyValue("--hint");
+    };
+    const short = measure();
+    row.panes[1].hint.textContent = "a description of six words or more";
+    const long = measure();
+    const fits = row.panes[1].text.scrollHeight <= row.panes[1].text.clientHeight;
+    row.panes[1].hint.textContent = "endless ".repeat(99);
+    const longest = measure();
+    for (const { hint } of row.panes) hint.hidden = true;
+    const later = measure();
+    row.node.remove();
+    return [
+      [short, parseFloat(long) > 15 && parseFloat(long) < 30, fits, longest, later],
+      ["", true, true, "15px", ""],
+    ];
+  },
   "new panes are all shown": () => {
     const { row, shown } = drawRow();
     row.toggleSolo(0);

@@ -4,6 +4,7 @@ import {
   drawProposed,
   drawRejected,
   drawVerified,
+  keepTogether,
 } from "../../../specrace/ui/static/panes/tokens.js";
 
 const HOSTILE = "<img src=x>";
@@ -20,6 +21,38 @@ export const cases = {
     [drawVerified(" "), drawRejected("\n"), drawProposed("a \n b"), drawRejected(" ")].map((node) => node.textContent),
     ["·", "↵", "a ↵ b", "·"],
   ],
+  "the blank before a citation mark does not break, and no text changes": () => {
+    const texts = ["in  [12] and [1].", " [", "[2]", "a [b] c[0]"];
+    const nodes = texts.map((text) => drawOwn(text));
+    return [
+      [nodes.map((node) => node.textContent), nodes.map((node) => [...node.children].map((kept) => kept.textContent))],
+      [texts, [["  ", " "], [" "], [], []]],
+    ];
+  },
+  "the blank at the end of a text does not break before a citation mark": () => {
+    const ends = [
+      ["in ", "[2] so"],
+      [" ", "["],
+      ["in", "[2]"],
+      ["in ", "so"],
+      ["[1] ", "[2]"],
+    ].map(([before, text]) => {
+      const node = drawAccepted(before, 1);
+      keepTogether(node, text);
+      return [node.textContent, node.querySelectorAll(".kept").length];
+    });
+    keepTogether(null, "[1]");
+    return [
+      ends,
+      [
+        ["in ", 1],
+        [" ", 1],
+        ["in", 0],
+        ["in ", 0],
+        ["[1] ", 1],
+      ],
+    ];
+  },
   "an accepted run's tooltip has its length": () => [
     [1, 3].map((count) => drawAccepted("x", count).title),
     ["1 draft token accepted in one step", "3 draft tokens accepted in one step"],

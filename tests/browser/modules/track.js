@@ -67,7 +67,7 @@ export const cases = {
       [once, repeated, see()[0]],
       [
         [
-          ["1st", "1st"],
+          ["=1st", "=1st"],
           ["40 tok in 0.40 s", "40 tok in 0.20 s"],
         ],
         [

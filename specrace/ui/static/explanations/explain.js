@@ -4,7 +4,7 @@
 import { make, setWords } from "../lib/dom.js";
 import { countOf, formatSpeedup } from "../lib/format.js";
 import { isServed } from "../lib/lanes.js";
-import { findBest, nameLeaders } from "../stage/results.js";
+import { findBest } from "../stage/results.js";
 
 const CAPTION_MS = 4200;
 const REPEAT_MS = 16_000;
@@ -167,13 +167,14 @@ export class Explainer {
     if (caption) this.showCaption(caption.key, caption.words);
   }
 
-  // The race is over: says which lane is fastest, and why.
+  // The race is over: says why the lane that the headline names is fastest.
   /** @param {ResultRow[]} rows */
   conclude(rows) {
     const best = findBest(rows);
     if (!best) return;
     const cost = (best.tau / best.speedup).toFixed(2);
-    this.why = `${nameLeaders(rows, best)}: ${best.tau.toFixed(1)} tokens per step, and a step took ${cost} times as long as vanilla's.`;
+    const share = Math.round((100 * best.accepted) / best.drafted);
+    this.why = `The model accepted ${share} % of ${best.title}'s drafts; a step took ${cost} times as long as one of vanilla's, which yields one token.`;
     this.showCaption("why", this.why);
   }
 

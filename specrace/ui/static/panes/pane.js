@@ -5,7 +5,7 @@ import { make, setText } from "../lib/dom.js";
 import { formatSpeedup } from "../lib/format.js";
 import { hueOf, isServed, shortTitle } from "../lib/lanes.js";
 import { withoutBidiControls } from "../lib/pieces.js";
-import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "./tokens.js";
+import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified, keepTogether } from "./tokens.js";
 import { TOOLTIPS, laneTooltip } from "../lib/tooltips.js";
 import { REDUCED_MOTION, schedule, cancel } from "../lib/motion.js";
 
@@ -18,6 +18,9 @@ const CALM_DRAFT_MS = 800;
 const REJECTED_MS = 290;
 // The height of an accepted run with its underline, which a line must have, in letter sizes.
 const MIN_LINE = 1.4;
+// A low pane has smaller letters, down to this size in pixels, rather than fewer lines.
+const WANTED_LINES = 3;
+const MIN_LETTER = 15.5;
 const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 
 // The part of a badge that fits into a narrow pane's head. An unfinished comparison keeps the words that say so, and a
@@ -116,8 +119,13 @@ export class Pane {
 
   // Chooses the height of a line so that whole lines fill the pane.
   fit() {
-    const height = this.text.clientHeight;
-    const lines = Math.floor(height / (MIN_LINE * parseFloat(getComputedStyle(this.body).fontSize)));
+    const height = this.text.clientHeight - parseFloat(getComputedStyle(this.text).paddingBottom);
+    const letter = height / WANTED_LINES / MIN_LINE;
+    if (letter >= MIN_LETTER) this.text.style.setProperty("--most", `${letter}px`);
+    else this.text.style.removeProperty("--most");
+    const size = parseFloat(getComputedStyle(this.body).fontSize);
+    // The letters of which exactly three lines fit are rounded.
+    const lines = Math.floor(height / (MIN_LINE * size) + 0.01);
     if (lines > 0) this.text.style.setProperty("--line", `${height / lines}px`);
     else this.text.style.removeProperty("--line");
     this.markCut();
@@ -247,6 +255,7 @@ export class Pane {
   // Adds text that was not drafted. Each step's text is a separate element, so that the step can be pointed at.
   writeOwn(text, step) {
     if (!this.body.lastChild && (this.hasThought || !this.thought.lastChild)) text = text.trimStart();
+    keepTogether(this.body.lastChild, text);
     this.body.append(this.withStep(drawOwn(text), step));
   }
 
@@ -255,6 +264,7 @@ export class Pane {
     const words = text.trimStart();
     if (text.length > words.length) this.writeOwn(text.slice(0, text.length - words.length), step);
     const run = drawAccepted(words, count);
+    keepTogether(this.body.lastChild, words);
     if (words) this.body.append(this.withStep(run, step));
     if (words && link) link(run);
   }

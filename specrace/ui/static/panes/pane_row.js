@@ -9,6 +9,8 @@ import { isServed } from "../lib/lanes.js";
 const MIN_TOKENS = 8;
 // The widths in pixels below which a pane's head leaves something out, as the style sheets say.
 const NARROW_PX = [680, 560, 440, 390, 340];
+// The smallest letters of a lane's description, in pixels.
+const MIN_HINT = 15;
 
 /**
  * The speedup over vanilla so far; 0 if there are too few tokens, or if it is more than the tokens per step allow.
@@ -34,13 +36,24 @@ export class PaneRow {
   constructor(node, onSolo = () => {}) {
     this.node = node;
     this.onSolo = onSolo;
-    new ResizeObserver(() => this.measure()).observe(node);
+    this.sizes = new ResizeObserver(() => this.measure());
   }
 
   // The narrowest pane decides what all panes leave out, so that all lanes of a race show the same figures and words.
   measure() {
     const widths = this.panes.map((pane) => pane.node.clientWidth).filter(Boolean);
     this.node.dataset.narrow = NARROW_PX.filter((width) => Math.min(...widths) <= width).join(" ");
+    this.fitHints();
+  }
+
+  // Chooses one size of letters in which the longest description fits into its pane.
+  fitHints() {
+    this.node.style.removeProperty("--hint");
+    const panes = this.panes.filter(({ hint, text }) => !hint.hidden && text.clientHeight);
+    if (!panes.length) return;
+    let size = parseFloat(getComputedStyle(panes[0].hint).fontSize);
+    while (size > MIN_HINT && panes.some(({ text }) => text.scrollHeight > text.clientHeight))
+      this.node.style.setProperty("--hint", `${--size}px`);
   }
 
   /** @param {Pane[]} panes one for each lane */
@@ -54,6 +67,8 @@ export class PaneRow {
       });
     });
     this.node.replaceChildren(...panes.map((pane) => pane.node));
+    this.sizes.disconnect();
+    for (const node of [this.node, ...panes.map((pane) => pane.text)]) this.sizes.observe(node);
     this.node.dataset.count = String(panes.length);
     this.node.dataset.ranges = "false";
     // The lane that drafts from most sources comes last.

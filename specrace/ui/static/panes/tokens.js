@@ -4,15 +4,38 @@ import { make } from "../lib/dom.js";
 
 const BLANK = "·";
 const NEW_LINE = "↵";
+// The blank before a citation mark such as "[2]", whose number may still come.
+const BEFORE_MARK = /([ \t]+)(?=\[(?:\d|$))/;
 
 // Text that was not drafted: tokens that the model predicted itself.
 export function drawOwn(text) {
-  return make("span", "own-token", text);
+  return keepMarks(make("span", "own-token"), text);
 }
 
 // The run of `count` draft tokens that were accepted in one step.
 export function drawAccepted(text, count) {
-  return make("span", "run", text, `${count} draft ${count > 1 ? "tokens" : "token"} accepted in one step`);
+  const run = make("span", "run", "", `${count} draft ${count > 1 ? "tokens" : "token"} accepted in one step`);
+  return keepMarks(run, text);
+}
+
+// Writes a text in which no line begins with a citation mark: the blank before it, every second part, does not break.
+function keepMarks(node, text) {
+  node.append(...text.split(BEFORE_MARK).map((part, index) => (index % 2 ? make("span", "kept", part) : part)));
+  return node;
+}
+
+/**
+ * Keeps a text that follows on the line of the word before it if it begins with a citation mark.
+ * @param {Node | null} before the node that the text follows
+ * @param {string} text
+ */
+export function keepTogether(before, text) {
+  const last = before?.lastChild;
+  if (!(last instanceof Text) || !/^\[(?:\d|$)/.test(text)) return;
+  const words = last.data.replace(/[ \t]+$/, "");
+  if (words.length === last.length) return;
+  const blank = last.splitText(words.length);
+  blank.replaceWith(make("span", "kept", blank.data));
 }
 
 // A draft that is not verified yet.

@@ -153,7 +153,9 @@ export class Track {
 
   showPlace(runner, place) {
     const isAlone = this.rows.filter((row) => !row.isServed).length === 1;
-    setText(runner.place, place && !isAlone ? PLACES[place - 1] : "");
+    const isLevel = place > 0 && (this.ranking ?? []).filter((other) => other === place).length > 1;
+    setText(runner.place, place && !isAlone ? `${isLevel ? "=" : ""}${PLACES[place - 1]}` : "");
+    runner.place.title = isLevel ? "=: lanes of equal speedup share the place." : "";
     runner.row.dataset.place = String(place);
   }
 
