@@ -119,7 +119,8 @@ def block(
         tensors[f"{name}.weight"] = 1 + _random(generator, width)
     tensors["fc.weight"] = _random(generator, width, 2 * width)
     config: dict[str, Any] = {"num_hidden_layers": layers, "block_size": 4}
-    config["dflash_config"] = {"target_layer_ids": [0, 1], "mask_token_id": 2}
+    # A target of one layer has only the first.
+    config["dflash_config"] = {"target_layer_ids": [0, min(1, target.num_layers - 1)], "mask_token_id": 2}
     if ids:
         tensors["d2t"] = offsets(ids)
         config["draft_vocab_size"] = len(ids)
