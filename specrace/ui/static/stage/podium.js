@@ -41,8 +41,9 @@ export function showPodium(host, rows, repeated) {
   host.replaceChildren(
     ...findFastest(rows).map((row) => {
       const item = make("li");
-      const place = String(places[rows.indexOf(row)]);
-      item.dataset.place = place;
+      const place = places[rows.indexOf(row)];
+      const isLevel = places.indexOf(place) !== places.lastIndexOf(place);
+      item.dataset.place = String(place);
       item.dataset.hue = hueOf(row);
       const name = make("span");
       setWords(name, row.title);
@@ -51,7 +52,7 @@ export function showPodium(host, rows, repeated) {
         name,
         make("small", "rate", `${row.tokens_per_s.toFixed(0)} tok/s`, TOOLTIPS.rate),
         make("small", "", describeRange(repeated, rows.indexOf(row)), TOOLTIPS.range),
-        make("i", "", place),
+        make("i", "", `${isLevel ? "=" : ""}${place}`),
       );
       return item;
     }),
