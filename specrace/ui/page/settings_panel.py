@@ -283,7 +283,7 @@ def _option_field(method: Method, option: Option) -> gr.components.Component:
     # Not gr.Number, which shows an empty field as 0.
     return gr.Textbox(
         label=label,
-        placeholder=str(option.default),
+        placeholder=f"default: {option.default}",
         info=f"{_sentence(option.bounds.help)} {low} to {high}{on_gpu}.",
         max_lines=1,
         max_length=race_request.MAX_WORD,
