@@ -83,6 +83,7 @@ def test_a_file_plays_its_race_without_a_server(
     lanes = [lane["title"] for lane in read_rows(RECORDING)[0]["lanes"]]
     assert page.locator(".pane h3").all_inner_texts() == lanes
     expect(page.locator("#provenance")).to_contain_text("follow from the recorded steps")
+    expect(page.locator("#asked h2")).to_have_text(read_rows(RECORDING)[0]["about"]["question"])
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".stage[data-mode=replay]")).to_be_visible()
     expect(page.locator(".inspector .tree svg")).to_be_visible()
@@ -140,7 +141,9 @@ def test_no_text_of_a_recording_runs_as_a_script(open_file: Callable[..., Page],
         page.keyboard.press("g")
         page.locator(".gallery .card").nth(number).click()
         expect(page.locator(".stage[data-mode=result]")).to_be_visible()
+        expect(page.locator("#asked h2")).to_be_visible()
     assert page.evaluate("window.__pwn") is None
+    assert page.locator("#asked h2 *").count() == 0
     assert page.locator("#stage-host :is(img, script, iframe, style, foreignObject)").count() == 0
 
 

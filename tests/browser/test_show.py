@@ -143,6 +143,25 @@ def test_the_proof_forks_where_texts_differ(page: Page, tmp_path: Path) -> None:
     assert page.locator(".proof-token .marks i.none").count() == 1
 
 
+def test_a_page_that_only_replays_says_what_was_asked(page: Page) -> None:
+    asked, tour = page.locator("#asked h2"), page.locator("#tour button")
+    expect(asked).to_have_text(read_rows(RECORDING)[0]["about"]["question"])
+    for width, height in ((1280, 720), (1024, 768), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function("width => innerWidth === width", arg=width)
+        head, button = asked.bounding_box(), tour.bounding_box()
+        menu = page.locator("#menu button:visible").first.bounding_box()
+        assert head and button and menu
+        # Tour follows the question: in its line or, on a phone, first in the next one.
+        is_phone = width == 390
+        assert button["x"] + button["width"] <= menu["x"]
+        assert button["y"] >= head["y"] + head["height"] if is_phone else button["x"] >= head["x"] + head["width"]
+        page.keyboard.press("p")
+        expect(tour).to_be_hidden()
+        expect(asked).to_be_in_viewport()
+        page.keyboard.press("p")
+
+
 @pytest.fixture
 def tour_page(loading_app: str, open_page: Any) -> Page:
     """A page that has the tour's recorded races, with an empty stage."""

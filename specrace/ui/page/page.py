@@ -39,7 +39,7 @@ from specrace.ui.server.telemetry import Telemetry
 from specrace.ui.server.visitors import Visitors
 from specrace.ui.stage.constants import Constants
 from specrace.ui.stage.html_file import export_route
-from specrace.ui.stage.parts import BRAND, describe_methods, read_static, stage_style
+from specrace.ui.stage.parts import ASKED, BRAND, describe_methods, read_static, stage_style
 from specrace.ui.visitor_limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.wire import StageSettings, to_values
 from specrace.views.colours import hue_style
@@ -197,6 +197,7 @@ def build_replay(gallery: Gallery, visitors: Visitors, num_offered: int) -> gr.B
     with Page(title="specrace", fill_width=True, analytics_enabled=False) as page:
         with gr.Row(elem_id="top-bar"):
             gr.HTML(BRAND, elem_id="brand")
+            gr.HTML(ASKED, elem_id="asked")
             gr.HTML(read_static("tour.html"), elem_id="tour")
             gr.HTML(read_static("menu.html"), elem_id="menu")
         _build_stage(gallery, takes_files=visitors.limits.uploads, only_replay=True, num_offered=num_offered)

@@ -26,7 +26,7 @@ from specrace.ui.server.guard import EXPORT
 from specrace.ui.server.scripts import STATIC
 from specrace.ui.stage.bundle import bundle
 from specrace.ui.stage.constants import Constants
-from specrace.ui.stage.parts import BRAND, describe_methods, read_static, stage_style
+from specrace.ui.stage.parts import ASKED, BRAND, describe_methods, read_static, stage_style
 from specrace.ui.wire import ExportSettings, to_json
 from specrace.views.recording_check import PAGE, read_recording
 from specrace.views.reel import reel_json
@@ -132,8 +132,8 @@ def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
 </head>
 <body>
 <div class="gradio-container">
-<header id="top-bar"><div id="brand">{BRAND}</div><div id="tour">{read_static("tour.html")}</div>
-<div id="menu">{_menu()}</div></header>
+<header id="top-bar"><div id="brand">{BRAND}</div><div id="asked">{ASKED}</div>
+<div id="tour">{read_static("tour.html")}</div><div id="menu">{_menu()}</div></header>
 <main id="stage-host">{read_static("stage/stage.html")}</main>
 <footer id="provenance"></footer>
 </div>

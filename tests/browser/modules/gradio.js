@@ -10,6 +10,7 @@ import {
   pressRecommended,
   raceRecommended,
   setQuestion,
+  showAsked,
   showLanes,
   ignoreLoadingTimer,
   takeRecommended,
@@ -52,6 +53,25 @@ export const cases = {
     host.remove();
     setQuestion("nowhere");
     return [values, [HOSTILE]];
+  },
+  "the question of the shown race is a heading, as text, on a page that has one": () => {
+    showAsked("nowhere");
+    const host = put(["h2", {}]);
+    host.id = "asked";
+    const shown = [HOSTILE, null, " "].map((question) => {
+      showAsked(question);
+      const { textContent, title, hidden, childElementCount } = host.querySelector("h2");
+      return [textContent, title, hidden, childElementCount];
+    });
+    host.remove();
+    return [
+      shown,
+      [
+        [HOSTILE, HOSTILE, false, 0],
+        ["", "", true, 0],
+        [" ", " ", true, 0],
+      ],
+    ];
   },
   "the hidden buttons of lists": () => {
     const host = put(["button", { id: "race-listed" }], ["button", { id: "suggest-listed" }]);

@@ -94,6 +94,17 @@ export function setQuestion(question) {
   field.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
+/**
+ * Shows the question of the race on the stage as a heading, on a page that has this heading in place of the field.
+ * @param {string | null | undefined} question from a recording, and so untrusted text
+ */
+export function showAsked(question) {
+  const heading = document.querySelector("#asked h2");
+  if (!(heading instanceof HTMLElement)) return;
+  heading.textContent = heading.title = question ?? "";
+  heading.hidden = !heading.textContent.trim();
+}
+
 export function focusQuestion() {
   findField(QUESTION)?.focus();
 }

@@ -7,7 +7,7 @@ import { make, setWords } from "../lib/dom.js";
 import { describePrompt, recordingParts } from "../lib/format.js";
 import { RaceReceiver } from "../lib/event_stream.js";
 import { Gallery } from "../gallery/gallery.js";
-import { canRace, closePanels, isRaceControlFocused, setQuestion } from "../lib/gradio.js";
+import { canRace, closePanels, isRaceControlFocused, setQuestion, showAsked } from "../lib/gradio.js";
 import { Guess } from "./guess.js";
 import { describeLanes, sortLanes, isServed } from "../lib/lanes.js";
 import { REDUCED_MOTION, runDue } from "../lib/motion.js";
@@ -259,6 +259,7 @@ export class Stage {
     this.setLanes(head.lanes, total, head.thoughts);
     this.passages.show(head.passages, this.methods);
     this.node.dataset.model = head.model ?? "";
+    showAsked(head.question);
     const machine = this.find(".machine");
     const parts = Object.entries(recordingParts({ ...head, date })).filter(([, words]) => words);
     machine.replaceChildren(...parts.map(([name, words], index) => make("span", name, index ? ` · ${words}` : words)));
