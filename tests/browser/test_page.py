@@ -109,10 +109,12 @@ def test_the_medians_of_repeated_runs_replace_the_first_run_s_figures(
     try:
         race(page)
         page.wait_for_function("() => witness.reel.repeated")
+        expect(page.locator(".status .ready")).to_be_hidden()
     finally:
         app.hold.repeats = False
     page.locator("#stop").click()
     wait_until(lambda: app.hold.running == 0)
+    expect(page.locator(".status .ready")).to_be_visible()
     repeated = page.evaluate("witness.reel.repeated")
     assert repeated["runs"] >= 1
     for (_, low, high), row in list(zip(repeated["lanes"], page.evaluate("witness.reel.results"), strict=True))[1:]:
