@@ -160,6 +160,21 @@ def test_six_panes_show_whole_heads_and_three_lines(open_recording: Any) -> None
         assert heads.evaluate_all("all => all.filter((part) => part.scrollWidth > part.clientWidth).length") == 0, width
 
 
+def test_the_times_of_level_lanes_end_below_each_other(open_recording: Any) -> None:
+    page = open_recording(SIX_LANES)
+    for view in ("page", "present"):
+        for width, height in ((1024, 768), *PROJECTORS):
+            page.set_viewport_size({"width": width, "height": height})
+            ends = page.locator(".track .tokens").evaluate_all("all => all.map((n) => n.getBoundingClientRect().right)")
+            track = page.locator(".track").bounding_box()
+            assert track and max(ends) <= track["x"] + track["width"] + 0.5, (view, width)
+            assert max(ends) - min(ends) < 0.5, (view, width)
+            # "=4th" and a time are not on each other.
+            cut = "all => all.filter((n) => n.scrollWidth > n.clientWidth).length"
+            assert page.locator(".track :is(.place, .side)").evaluate_all(cut) == 0, (view, width)
+        page.keyboard.press("p")
+
+
 def test_no_line_of_a_pane_begins_with_a_citation_mark(open_recording: Any) -> None:
     page = open_recording(SIX_LANES)
     assert page.evaluate(MARKS_AT_STARTS) == 0
@@ -217,6 +232,15 @@ def test_a_requested_race_greys_the_last_one_and_moves_nothing_on_a_phone(loadin
     expect(page.locator("#stop")).to_be_enabled()
     assert row.bounding_box() == before
     assert "grayscale" in pane.evaluate("node => getComputedStyle(node).filter")
+
+
+def test_before_its_first_step_the_inspector_is_as_high_as_its_neighbours(app: App, open_page: Any) -> None:
+    page = open_page(app.short_url, 1920, 1080, reduced_motion=False, stopped=True)
+    begin(page)
+    expect(page.locator(".inspector[data-empty=true] .part h3")).to_have_count(4)
+    expect(page.locator(".inspector .part h3").first).to_be_visible()
+    inspector, passages = (page.locator(name).bounding_box() for name in (".inspector", ".passages"))
+    assert inspector and passages and inspector["height"] == pytest.approx(passages["height"], abs=1)
 
 
 def test_present_mode_stays_readable_with_the_guess_and_the_result(app: App, open_page: Any) -> None:
@@ -334,6 +358,12 @@ def test_a_phone_shows_a_lane_s_text_below_its_name_and_all_of_the_player(phone:
     assert phone.locator(".player").evaluate("row => row.scrollWidth <= row.clientWidth")
     for name in ("play", "result", "share"):
         expect(phone.locator(f".player [data-do={name}]")).to_be_visible()
+    # The slider has a row with the single steps, and all of the rest of its width.
+    back, slider, on = (
+        phone.locator(f".player {part}").bounding_box() for part in ("[data-do=back]", ".scrubber", "[data-do=on]")
+    )
+    assert back and slider and on and back["y"] == slider["y"] == on["y"]
+    assert slider["width"] > 250 and back["x"] < slider["x"] < on["x"]
 
 
 def test_the_vote_on_a_phone_has_the_place_of_the_player(app: App, open_page: Any) -> None:
@@ -383,6 +413,9 @@ def test_in_present_mode_on_a_phone_no_part_covers_another(phone: Page) -> None:
     expect(phone.locator(".menu details")).not_to_have_attribute("open", "")
     boxes = [phone.locator(name).bounding_box() for name in ("#top-bar", ".console", ".pane header >> nth=0")]
     assert all(boxes) and all(apart(first, second) for first, second in combinations(boxes, 2))
+    for name in (".leave", ".strip [data-do=audience]"):
+        box = phone.locator(name).bounding_box()
+        assert box and box["y"] + box["height"] <= PHONE["height"] - 12, name
     assert overflow(phone) == [] and findings(phone) == []
     phone.locator(".leave").tap()
     expect(phone.locator("#brand")).to_be_visible()
