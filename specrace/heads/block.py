@@ -22,7 +22,6 @@ from specrace.heads.embedding import embed_tokens
 from specrace.heads.layer import DraftLayer, Rotations, rms_norm, rotated
 from specrace.heads.output_layer import OutputLayer, Ranking
 from specrace.heads.product import Product
-from specrace.heads.prompt import features_at
 from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
@@ -172,7 +171,7 @@ class PromptedBlock:
         began = thread_ms()
         self.cache = head.new_cache(self.count)
         if self.count:
-            head.read(features_at(prefix, head.levels), 0, self.cache)
+            head.read(prefix.features_at(head.levels), 0, self.cache)
         head.target.synchronize()
         self.prefill_ms = since_ms(began)
 

@@ -22,7 +22,6 @@ from specrace.heads.embedding import embed_tokens
 from specrace.heads.layer import DraftLayer, Rotations, rms_norm, tree_mask
 from specrace.heads.output_layer import OutputLayer, Ranking
 from specrace.heads.product import Product
-from specrace.heads.prompt import features_at
 from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
@@ -180,7 +179,7 @@ class PromptedEagle:
         self.cache = head.new_cache(max(1, self.count))
         self.output: Tensor | None = None
         if self.count:
-            pairs = Pairs(features_at(prefix, head.levels), prompt[1:], range(self.count), in_order(self.count))
+            pairs = Pairs(prefix.features_at(head.levels), prompt[1:], range(self.count), in_order(self.count))
             self.output = head.run(pairs, self.cache)[0][-1:]
         head.target.synchronize()
         self.prefill_ms = since_ms(began)

@@ -20,7 +20,6 @@ from specrace.heads.embedding import embed_tokens
 from specrace.heads.layer import DraftLayer, Rotations, rms_norm, tree_mask
 from specrace.heads.output_layer import OutputLayer, Ranking
 from specrace.heads.product import Product
-from specrace.heads.prompt import features_at
 from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
@@ -132,7 +131,7 @@ class PromptedHydra:
         self.cache = None if layer is None else layer.new_cache(self.count, target)
         self.state: Tensor | None = None
         if self.count:
-            features = features_at(prefix, head.levels).to(target.dtype)
+            features = prefix.features_at(head.levels).to(target.dtype)
             self.state = features[-1:] if layer is None or self.cache is None else layer.run(features, self.cache)
         target.synchronize()
         self.prefill_ms = since_ms(began)

@@ -16,7 +16,6 @@ from specrace.core.clock import since_ms, thread_ms
 from specrace.core.sampling_params import SamplingParams
 from specrace.heads.output_layer import OutputLayer, Ranking
 from specrace.heads.product import Product
-from specrace.heads.prompt import features_at
 from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
@@ -75,7 +74,7 @@ class PromptedMedusa:
     def __init__(self, head: MedusaHead, prompt: Sequence[int], prefix: Prefix) -> None:
         began = thread_ms()
         self.head, self.count = head, len(prompt) - 1
-        self.feature = features_at(prefix, head.levels)[-1:] if self.count else None
+        self.feature = prefix.features_at(head.levels)[-1:] if self.count else None
         self.prefill_ms = since_ms(began)
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> MedusaSession:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,10 +18,9 @@ from specrace.core.tree import TokenTree
 from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.model.capture import capture_graphs, capture_replay
 from specrace.model.state_copies import CopyRates, Place, StateCopiesSession
 from specrace.model.target import Target
-from tests.model.forward.test_graphs import FakeCapturer
+from tests.heads.test_sessions import WAYS
 from tests.models import WIDE, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
@@ -161,14 +159,6 @@ def test_states_that_are_shifted_by_one_lose_acceptance(shift: int) -> None:
         copies.begin(text[-2])
         num_right += copies.likeliest([()], 1)[0][0][0] == text[-1]
     assert num_right < 16 if shift else num_right == 20
-
-
-WAYS: dict[str, Callable[[Target], object]] = {
-    "eager": lambda target: target.model,
-    "fused": partial(capture_replay, compiled=False),
-    "compiled": partial(capture_replay, compiled=True),
-    "graphs": lambda target: capture_graphs(target, FakeCapturer()),
-}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
