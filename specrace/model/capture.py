@@ -58,7 +58,9 @@ def capture_graphs(target: Target, capturer: Capturer | None = None) -> None:
     If the model cannot be captured, or a replay gives other logits, the target stays eager and records why.
     """
     capturer = capturer or CudaCapturer(target.device)
-    pool = GraphPool(target.forward, capturer, target.device, target.dtype, target.forward_tapped)
+    pool = GraphPool(
+        target.forward, capturer, target.device, target.dtype, target.forward_tapped, target.forward_masked
+    )
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
     try:
         pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9))

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
-from weakref import finalize
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,18 +16,19 @@ from specrace.core.cost_curve import row_counts
 from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.core.verify import Scores
 from specrace.model.forward.by_position import use_positions
 from specrace.model.forward.chains import ROW_BY_ROW, chain_forward
-from specrace.model.forward.graphs import GraphedStore, GraphPool
+from specrace.model.forward.graphs import GraphPool
 from specrace.model.forward.kv import KVStore, Prefix
+from specrace.model.forward.masked import MaskedForward, MaskReader, Masks, masks_of
 from specrace.model.forward.reach import REACH_SETTINGS, layer_reaches
 from specrace.model.forward.reading import Reader
 from specrace.model.forward.tapped import FeatureReader, Levels, TappedForward, features_of
 from specrace.model.forward.tree_inputs import TreeInputs, TreeTensors, call_on_tree, run_tree
 from specrace.model.limits import max_context
 from specrace.model.machine.device_map import distinct, layer_devices
-from specrace.model.sampling import Sampler, warp
+from specrace.model.sampling import Sampler
+from specrace.model.session import GraphedSession, ModelSession
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Weights of 8 bits; everything else is float32.
@@ -61,6 +60,9 @@ class Replay(Protocol):
 
     def tapped(self, levels: Levels) -> TappedForward:
         """A forward like this one whose second output is the features at `levels`; may be built at its first call."""
+
+    def masked(self, masks: Masks) -> MaskedForward:
+        """A forward like this one that also knows the ids of `masks`; may be built at its first call."""
 
 
 class Scorer:
@@ -96,8 +98,9 @@ class Scorer:
         # quarter less time.
         self.min_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
-        # Levels -> the replay, and the forward with features that was made from it.
+        # Levels, or masks -> the replay, and the forward that was made from it for them.
         self._tapped: dict[Levels, tuple[Replay, TappedForward]] = {}
+        self._masked: dict[Masks, tuple[Replay, MaskedForward]] = {}
         self.graphs: GraphPool | None = None
         self.replay: Replay | None = None
         # For a model with layers that keep a state, whose trees must be chains; None if all layers attend.
@@ -182,17 +185,22 @@ class Scorer:
         params: SamplingParams | None = None,
         num_top: int = 0,
         rows: Sequence[int] = _ROWS,
-        head_session: FeatureReader | None = None,
+        head_session: FeatureReader | MaskReader | None = None,
     ) -> ModelSession:
         """A session for one lane, on a clone of `prefix` with room for `room` more tokens.
 
         With `graphs`, one is captured here for each row count in `rows`, before any clock starts; a tree is run by the
-        smallest that has rows enough. `head_session`, if given, gets the features of all tokens that are committed.
+        smallest that has rows enough. `head_session`, if given, gets the features of all tokens that are committed, or
+        the logits of the masks that follow every node.
         """
         sampler = Sampler(params or SamplingParams())
+        masks = masks_of(head_session)
+        if masks is not None:
+            room += max(rows) * len(masks)
+            rows = row_counts(max(rows) * (1 + len(masks)))
         if self.graphs is not None:
-            levels = () if head_session is None else head_session.levels
-            pooled = self.graphs.acquire(prefix.store, room, rows, levels)
+            levels = head_session.levels if isinstance(head_session, FeatureReader) else ()
+            pooled = self.graphs.acquire(prefix.store, room, rows, levels if masks is None else masks)
             return GraphedSession(self, pooled, sampler, num_top, head_session)
         store = prefix.store.clone(prefix.store.length + room + self.min_rows - 1)
         return ModelSession(self, store, sampler, num_top, head_session)
@@ -216,6 +224,13 @@ class Scorer:
         inputs, size = self._fill(store, tree), len(tree)
         logits, features = self.forward_tapped(store, inputs, store.length + inputs.rows, levels)
         return logits[:size], features[:size]
+
+    def run_masked(self, store: KVStore, tree: TokenTree, masks: Masks) -> Tensor:
+        """Logits [N, V] like `run`, of a tree with masks. Raises ValueError if the model scores chains only."""
+        if self.chains_only:
+            raise ValueError(f"{self.name} scores chains only")
+        inputs = self._fill(store, tree)
+        return self.forward_masked(store, inputs, store.length + inputs.rows, masks)[: len(tree)]
 
     def _fill(self, store: KVStore, tree: TokenTree) -> TreeInputs:
         """Fill input buffers with a tree that follows the committed tokens of `store`, and return them."""
@@ -253,6 +268,17 @@ class Scorer:
             return tapped(inputs.tensors, store.data[..., :end, :])
         output = call_on_tree(self.model, store, inputs.tensors, end, self.reaches, output_hidden_states=True)
         return output.logits[0], features_of(output, levels, self.device)
+
+    def forward_masked(self, store: KVStore, inputs: TreeInputs, end: int, masks: Masks) -> Tensor:
+        """Logits [N, V] as by `forward`, of a tree with masks."""
+        if self.replay is not None and store.data is not None:
+            replay, masked = self._masked.get(masks, (None, None))
+            if replay is not self.replay or masked is None:
+                masked = self.replay.masked(masks)
+                self._masked[masks] = self.replay, masked
+            return masked(inputs.tensors, store.data[..., :end, :])
+        with masks.beside(self.model):
+            return run_tree(self.model, store, inputs.tensors, end, self.reaches)
 
     @contextmanager
     def with_reach(self, positions: int) -> Iterator[None]:
@@ -294,105 +320,6 @@ class Scorer:
         if self._on_gpu:
             for device in self.devices:
                 torch.cuda.synchronize(device)
-
-
-class ModelSession:
-    """One lane's cache and sampler, and the forwards of the scorer that use them.
-
-    `head_session`: the session of the lane's trained head, if it has one; it gets the features of committed tokens.
-    """
-
-    def __init__(
-        self,
-        scorer: Scorer,
-        store: KVStore,
-        sampler: Sampler,
-        num_top: int = 0,
-        head_session: FeatureReader | None = None,
-    ) -> None:
-        self.scorer, self.store, self.head_session = scorer, store, head_session
-        self.sampler, self.num_top = sampler, num_top
-        # The tokens and the features of the tree that was run last.
-        self._tokens: tuple[int, ...] = ()
-        self._features: Tensor | None = None
-
-    @torch.inference_mode()
-    def logits(self, tree: TokenTree) -> Tensor:
-        """Logits [N, V] by one forward over the tree."""
-        return self.run(tree)
-
-    def run(self, tree: TokenTree) -> Tensor:
-        """`logits` for callers already in inference mode; with a head, also notes the tree's features for `keep`."""
-        if self.head_session is None:
-            return self.scorer.run(self.store, tree)
-        logits, self._features = self.run_tapped(tree, self.head_session.levels)
-        self._tokens = tree.tokens
-        return logits
-
-    def run_tapped(self, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:
-        """Logits and features of a tree, computed in one forward."""
-        return self.scorer.run_tapped(self.store, tree, levels)
-
-    @torch.inference_mode()
-    def score(self, tree: TokenTree) -> Scores:
-        """The model's token at every node: one forward and one copy to the host."""
-        logits = self.run(tree)
-        base = self.store.length + 1
-        with self.scorer.between_forwards():
-            targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
-            if not self.num_top:
-                return Scores(tuple(targets.tolist()))
-            top = logits.topk(min(self.num_top, logits.shape[-1]), dim=-1).indices
-        # One copy to the host: each node's target, then its likeliest tokens.
-        choices = torch.cat([targets[:, None], top], dim=-1).tolist()
-        return Scores(tuple(tokens[0] for tokens in choices), tuple(tuple(tokens[1:]) for tokens in choices))
-
-    @torch.inference_mode()
-    def score_distributions(self, tree: TokenTree) -> np.ndarray:
-        """The model's warped distribution at every node, float64 [N, V]; one-hot at temperature 0."""
-        logits = self.run(tree).float()
-        with self.scorer.between_forwards():
-            probs: np.ndarray = warp(logits, self.sampler.params).double().softmax(dim=-1).cpu().numpy()
-        return probs
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Commit the keys and values of the nodes in `path`; the next tree overwrites those of the other nodes.
-
-        The head's session gets a copy of the path's features, because the next forward may reuse their memory.
-        """
-        with self.scorer.between_forwards():
-            self.store.keep(path)
-            if self.head_session is not None and self._features is not None:
-                features = self._features.index_select(0, torch.tensor(path, device=self._features.device))
-                self.head_session.queue(features, [self._tokens[node] for node in path])
-        self.scorer.synchronize()
-
-
-class GraphedSession(ModelSession):
-    """A session on a store from the pool of graphs; it replays the graphs that were captured on that store."""
-
-    def __init__(
-        self,
-        scorer: Scorer,
-        pooled: GraphedStore,
-        sampler: Sampler,
-        num_top: int = 0,
-        head_session: FeatureReader | None = None,
-    ) -> None:
-        super().__init__(scorer, pooled.store, sampler, num_top, head_session)
-        self._pooled = pooled
-        # Once this session is freed, because its lane has finished, the next session may use the store and its graphs.
-        finalize(self, pooled.release)
-
-    def run(self, tree: TokenTree) -> Tensor:
-        """Logits [N, V], valid until the next forward of any graphed session."""
-        replayed = None if self.head_session is not None else self._pooled.logits(tree)
-        return super().run(tree) if replayed is None else replayed
-
-    def run_tapped(self, tree: TokenTree, levels: Levels) -> tuple[Tensor, Tensor]:
-        """Logits and features of a tree, valid until the next forward of any graphed session."""
-        replayed = self._pooled.tapped(tree)
-        return super().run_tapped(tree, levels) if replayed is None else replayed
 
 
 def _model_name(path: str) -> str:

@@ -21,7 +21,8 @@ from specrace.core.verify import Scores
 from specrace.model.capture import capture
 from specrace.model.forward.kv import Prefix
 from specrace.model.placement import resolve_device
-from specrace.model.scorer import DTYPES, ModelSession
+from specrace.model.scorer import DTYPES
+from specrace.model.session import ModelSession
 from specrace.model.target import Target
 
 Tokens = tuple[int, ...]
@@ -71,12 +72,12 @@ class ScriptedTarget(Target):
     ) -> ModelSession:
         """A session that follows the prompt's script, if there is one.
 
-        Raises InputError for a temperature above 0, and for a prefix with levels: the hidden states of random weights
-        say nothing about the script.
+        Raises InputError for a temperature above 0, and for a head or a prefix with levels: the hidden states of random
+        weights say nothing about the script.
         """
         if params is not None and params.temperature:
             raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
-        if prefix.levels:
+        if prefix.levels or kwargs.get("head_session") is not None:
             raise InputError(
                 "A scripted model has random weights, whose hidden states no head can read; leave out the lanes with "
                 "heads, or race the model itself."

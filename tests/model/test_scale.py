@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.model.forward.kv import KVStore, Prefix
-from specrace.model.scorer import ModelSession
+from specrace.model.session import ModelSession
 from specrace.model.target import Target
 from tests.models import tiny_target
 

@@ -235,13 +235,13 @@ def _row_by_row(part: StateModule, store: StateStore) -> Iterator[None]:
     linears = [module for module in part.module.modules() if isinstance(module, nn.Linear)]
     with ExitStack() as stack:
         for linear in linears:
-            stack.enter_context(_replaced(linear, rows.project(linear)))
-        stack.enter_context(_replaced(part.module, rows))
+            stack.enter_context(replaced(linear, rows.project(linear)))
+        stack.enter_context(replaced(part.module, rows))
         yield
 
 
 @contextmanager
-def _replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
     """Give a module another forward for a while."""
     own = module.__dict__.get("forward")
     module.__dict__["forward"] = forward

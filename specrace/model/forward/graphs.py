@@ -19,6 +19,7 @@ from torch import Tensor
 
 from specrace.core.tree import TokenTree
 from specrace.model.forward.kv import KVStore
+from specrace.model.forward.masked import Masks
 from specrace.model.forward.tapped import Levels
 from specrace.model.forward.tree_inputs import TreeInputs
 
@@ -29,10 +30,13 @@ _WARM_UP_RUNS = 2
 SPARE_ROWS = 512
 
 Forward = Callable[[KVStore, TreeInputs, int], Tensor]
-# The forward that returns logits and features at some levels.
+# The forward that returns logits and features at some levels, and the one over trees with masks.
 LevelsForward = Callable[[KVStore, TreeInputs, int, Levels], tuple[Tensor, Tensor]]
-# (rows, columns that attention reads, levels that are tapped)
-Bucket = tuple[int, int, Levels]
+MasksForward = Callable[[KVStore, TreeInputs, int, Masks], Tensor]
+# What a forward does besides: the levels that it taps, perhaps none, or the masks that it knows.
+Extra = Levels | Masks
+# (rows, columns that attention reads, what the forward does besides)
+Bucket = tuple[int, int, Extra]
 
 
 class Capturer(Protocol):
@@ -82,8 +86,9 @@ class GraphPool:
         device: torch.device,
         dtype: torch.dtype,
         tapped: LevelsForward | None = None,
+        masked: MasksForward | None = None,
     ) -> None:
-        self.forward, self.tapped, self.capturer = forward, tapped, capturer
+        self.forward, self.tapped, self.masked, self.capturer = forward, tapped, masked, capturer
         self._device, self._dtype = device, dtype
         # Buffers live as long as a graph that reads them.
         self._inputs: WeakValueDictionary[int, TreeInputs] = WeakValueDictionary()
@@ -91,10 +96,10 @@ class GraphPool:
         self.num_stores = 0
 
     @torch.inference_mode()
-    def acquire(self, prefix: KVStore, room: int, rows: Sequence[int], levels: Levels = ()) -> GraphedStore:
+    def acquire(self, prefix: KVStore, room: int, rows: Sequence[int], extra: Extra = ()) -> GraphedStore:
         """A store that holds `prefix` and has room for `room` more tokens, with every graph that the session may need.
 
-        With `levels`, its graphs also return features.
+        With levels as its `extra`, its graphs also return features; with masks, they take trees with masks.
 
         Reuses the free store that lacks the fewest graphs; of several, the smallest. So each store serves the same lane
         in later races, and no graph is captured in all stores. If every free store is too small, all are dropped with
@@ -103,7 +108,7 @@ class GraphPool:
         rows = sorted(set(rows))
         longest = prefix.length + room
         needed = longest + rows[-1]
-        buckets = _buckets(rows, prefix.length, longest, levels)
+        buckets = _buckets(rows, prefix.length, longest, extra)
         fitting = [pooled for pooled in self._free if pooled.store.capacity >= needed]
         if fitting:
             pooled = min(fitting, key=lambda candidate: (len(candidate.missing(buckets)), candidate.store.capacity))
@@ -112,7 +117,7 @@ class GraphPool:
             too_small, self._free = self._free, []
             pooled = GraphedStore(self, KVStore(prefix.num_layers, _round_up(needed)))
             self.num_stores += 1 - len(too_small)
-        pooled.rows, pooled.levels = rows, levels
+        pooled.rows, pooled.extra = rows, extra
         try:
             pooled.store.restore(prefix)
             pooled.capture(buckets)
@@ -136,13 +141,13 @@ class GraphPool:
 class GraphedStore:
     """A store and its captured forwards.
 
-    `rows` are the row counts of its session, in ascending order; `levels` are those that the session taps.
+    `rows` are the row counts of its session, in ascending order; `extra` is what its forwards do besides.
     """
 
     def __init__(self, pool: GraphPool, store: KVStore) -> None:
         self.pool, self.store = pool, store
         self.rows: Sequence[int] = ()
-        self.levels: Levels = ()
+        self.extra: Extra = ()
         # The captured graphs in order of use: those of the latest session come last.
         self._replays: dict[Bucket, tuple[TreeInputs, Callable[[], Any]]] = {}
 
@@ -161,7 +166,7 @@ class GraphedStore:
         Then drop the oldest other graphs beyond SPARE_ROWS. This comes last: a memory pool that has lost all its graphs
         cannot be captured into again.
         """
-        for bucket in sorted(self.missing(buckets), reverse=True):
+        for bucket in sorted(self.missing(buckets), key=lambda bucket: bucket[:2], reverse=True):
             inputs = self.pool.inputs(bucket[0])
             inputs.fill(TokenTree.chain(0), self.store.length)
             self._replays[bucket] = inputs, self.pool.capturer.capture(self._work(inputs, *bucket[1:]))
@@ -173,13 +178,17 @@ class GraphedStore:
             if spare_rows < 0:
                 del self._replays[bucket]
 
-    def _work(self, inputs: TreeInputs, end: int, levels: Levels) -> Callable[[], Any]:
+    def _work(self, inputs: TreeInputs, end: int, extra: Extra) -> Callable[[], Any]:
         pool, store = self.pool, self.store
-        if not levels:
+        if isinstance(extra, Masks):
+            masked = pool.masked
+            assert masked is not None, "a pool whose sessions have masks is made with a forward that takes them"
+            return lambda: masked(store, inputs, end, extra)
+        if not extra:
             return lambda: pool.forward(store, inputs, end)
         tapped = pool.tapped
         assert tapped is not None, "a pool whose sessions tap levels is made with a tapped forward"
-        return lambda: tapped(store, inputs, end, levels)
+        return lambda: tapped(store, inputs, end, extra)
 
     def logits(self, tree: TokenTree) -> Tensor | None:
         """Logits [N, V] by a replay, valid until the next replay; None if the tree fits no bucket of this session."""
@@ -201,7 +210,7 @@ class GraphedStore:
         if index == len(self.rows):
             return None
         rows = self.rows[index]
-        captured = self._replays.get((rows, _round_up(self.store.length + rows), self.levels))
+        captured = self._replays.get((rows, _round_up(self.store.length + rows), self.extra))
         if captured is None:
             return None
         inputs, replay = captured
@@ -213,10 +222,10 @@ class GraphedStore:
         self.pool.reclaim(self)
 
 
-def _buckets(rows: Iterable[int], base: int, longest: int, levels: Levels) -> list[Bucket]:
+def _buckets(rows: Iterable[int], base: int, longest: int, extra: Extra) -> list[Bucket]:
     """The buckets for trees with these row counts after `base` to `longest` committed tokens."""
     return [
-        (count, end, levels)
+        (count, end, extra)
         for count in rows
         for end in range(_round_up(base + count), _round_up(longest + count) + 1, COLUMN_STEP)
     ]

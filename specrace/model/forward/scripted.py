@@ -8,23 +8,21 @@ with the model's weights, or with copies that are laid out for a few rows (`prod
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from specrace.model.forward.kv import KVStore
+from specrace.model.forward.masked import MaskedForward, Masks
 from specrace.model.forward.products import MakeLinear, PackedProduct, PlainProduct, WidenedProduct, plain_product
 from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
-from specrace.model.forward.tapped import Levels, TappedForward, features_of, script_tapped, tree_mask
-from specrace.model.forward.tree_inputs import TreeTensors, call_on_tree
+from specrace.model.forward.tapped import Levels, TappedForward, script_tapped, tree_mask
+from specrace.model.forward.traced import TracedForward
+from specrace.model.forward.tree_inputs import TreeTensors
 
-# How many rows the trace for several rows is recorded with.
-_ROWS = 3
 # Models whose layers have pre-norm, rotary positions on all dimensions, grouped queries, and a gated MLP with SiLU.
 FAMILIES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
@@ -42,112 +40,6 @@ def script_forward(
     if fused:
         return FusedForward(model, PackedProduct if packed else plain_product(dtype), kind)
     return TracedForward(model, store, dtype, reaches, kind, packed=packed)
-
-
-class TracedForward:
-    """`run_tree` as two TorchScript functions, for one row and for several rows, which use different attention kernels.
-
-    `store` gives the shape of the cache and is written to. With `packed`, linear layers use reordered copies of their
-    weights. Raises whatever the model raises if it cannot be traced, and ValueError if its operations depend on the
-    tokens.
-    """
-
-    reader = None
-    version = ""
-    own_threads = False
-    keeps_float32 = False
-
-    def __init__(
-        self,
-        model: nn.Module,
-        store: KVStore,
-        dtype: torch.dtype,
-        reaches: Mapping[str, Reach],
-        name: str,
-        *,
-        packed: bool,
-    ) -> None:
-        self.name, self._dtype, self._reaches = name, dtype, reaches
-        if store.data is None:
-            raise ValueError("its layers' keys and values differ in shape")
-        traced = copy_modules(model)
-        self._layers = pack_linears(traced) if packed else []
-        self._weights = [layer.weight for layer in self._layers]
-        self._record = partial(self._trace, traced, store)
-        self._one_row = self._record(range(1))
-        self._several_rows = self._record(range(_ROWS))
-        # A model that branches on values is detected by tracing it with other tokens.
-        other = self._record(range(_ROWS, 2 * _ROWS))
-        if str(other.graph) != str(self._several_rows.graph):
-            raise ValueError("the model's operations depend on its tokens")
-
-    def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        """Logits [N, V] of a tree; `data` [L, 2, 1, H, end, D] is the cache up to the tree's last column."""
-        step = self._one_row if tree.ids.shape[1] == 1 else self._several_rows
-        logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
-        return logits
-
-    def tapped(self, levels: Levels) -> TappedForward:
-        """A forward like this one, with features at `levels` as its second output: two more traces."""
-        one_row, several_rows = self._record(range(1), levels), self._record(range(_ROWS), levels)
-
-        def run(tree: TreeTensors, data: Tensor) -> tuple[Tensor, Tensor]:
-            step = one_row if tree.ids.shape[1] == 1 else several_rows
-            logits, features = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
-            return logits, features
-
-        return run
-
-    def _trace(self, model: nn.Module, store: KVStore, tokens: Sequence[int], levels: Levels = ()) -> Any:
-        """Trace the model over a chain of `tokens` after the store's; returns a function of the tree's tensors.
-
-        With `levels`, the function returns logits and features.
-        """
-
-        def step(base: Tensor, ids: Tensor, depths: Tensor, masked: Tensor, data: Tensor, *weights: Tensor) -> Any:
-            # Packed weights are opaque and cannot be constants of a trace, so they become arguments.
-            for layer, weight in zip(self._layers, weights, strict=True):
-                layer.weight = weight
-            tree = TreeTensors(base, ids, depths, masked, self._dtype)
-            arguments = (model, KVStore.over(data), tree, data.shape[4], self._reaches)
-            if not levels:
-                return call_on_tree(*arguments).logits[0]
-            output = call_on_tree(*arguments, output_hidden_states=True)
-            return output.logits[0], features_of(output, levels, data.device)
-
-        assert store.data is not None, "checked by the constructor"
-        rows = len(tokens)
-        base, ids, depths = torch.tensor([store.length]), torch.tensor([list(tokens)]), torch.arange(rows)[None]
-        masked = torch.ones(rows, rows, dtype=torch.int64).triu(1)
-        data = store.data[..., : store.length + rows, :]
-        with warnings.catch_warnings():
-            # Tracing warns about every value that becomes a Python number. For shapes that is harmless; any other such
-            # value makes the check against the eager forward fail.
-            warnings.simplefilter("ignore")
-            # `torch.jit.trace` would keep the weights in a compilation unit until the process exits.
-            inputs = (base, ids, depths, masked, data, *self._weights)
-            graph, _ = torch._C._create_graph_by_tracing(step, inputs, lambda _: "", True, False)
-            return torch._C._create_function_from_graph("step", graph)
-
-
-def copy_modules(model: nn.Module) -> nn.Module:
-    """A copy of a model's modules that shares its weights, so that layers of the copy can be replaced."""
-    shared: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
-    # A trace must not contain tensors that require gradients.
-    for parameter in model.parameters():
-        shared[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
-    return copy.deepcopy(model, shared)
-
-
-def pack_linears(model: nn.Module) -> list[PackedProduct]:
-    """Replace every plain linear layer of `model`; returns the new ones. Raises RuntimeError like `PackedProduct`."""
-    packed = []
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
-            if type(layer) is nn.Linear:
-                packed.append(PackedProduct(layer.weight, layer.bias))
-                setattr(parent, name, packed[-1])
-    return packed
 
 
 class FusedForward:
@@ -200,6 +92,16 @@ class FusedForward:
 
         return run
 
+    def masked(self, masks: Masks) -> MaskedForward:
+        """A forward like this one over trees with masks."""
+
+        def run(tree: TreeTensors, data: Tensor) -> Tensor:
+            inputs = self._inputs(tree.ids[0], tree.positions()[0], data.shape[4], masks)
+            logits: Tensor = self._decoder(*inputs, tree.masked, data)
+            return logits
+
+        return run
+
     def read(self, ids: Tensor, store: KVStore, levels: Levels = ()) -> Tensor | None:
         """Write the keys and values of a prompt, int64 [1, N], to an empty store; nothing is committed.
 
@@ -223,13 +125,19 @@ class FusedForward:
             self._tapped[levels] = script_tapped(self._modules, levels)
         return self._tapped[levels]
 
-    def _inputs(self, ids: Tensor, positions: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _inputs(
+        self, ids: Tensor, positions: Tensor, end: int, masks: Masks | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings [N, d] of `ids`, and cosines and sines [N, 1, D] of `positions` [N], which are below `end`."""
         if end > len(self._rotations[0]):
             self._rotations = self._compute_rotations(2 * end)
         cos, sin = self._rotations
-        rows = self._embed.index_select(0, ids).to(self._dtype)
+        rows = self._embed_tokens(ids) if masks is None else masks.embed(ids, self._embed_tokens)
         return rows, cos.index_select(0, positions), sin.index_select(0, positions)
+
+    def _embed_tokens(self, ids: Tensor) -> Tensor:
+        rows: Tensor = self._embed.index_select(0, ids).to(self._dtype)
+        return rows
 
     def _compute_rotations(self, count: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the first `count` positions, [count, 1, D]; the first half of the sines is negated."""

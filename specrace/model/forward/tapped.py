@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ Levels = tuple[int, ...]
 TappedForward = Callable[[TreeTensors, Tensor], tuple[Tensor, Tensor]]
 
 
+@runtime_checkable
 class FeatureReader(Protocol):
     """Reads the features of a lane's tokens: the session of a trained head."""
 

@@ -29,9 +29,10 @@ from specrace.model.capture import capture_graphs
 from specrace.model.draft_model import DraftModel
 from specrace.model.forward.graphs import COLUMN_STEP, SPARE_ROWS, CudaCapturer
 from specrace.model.forward.kv import KVStore
+from specrace.model.forward.masked import Masks
 from specrace.model.forward.tapped import Levels
 from specrace.model.forward.tree_inputs import TreeInputs
-from specrace.model.scorer import GraphedSession
+from specrace.model.session import GraphedSession
 from specrace.model.target import Target
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
@@ -104,6 +105,17 @@ class FakeGpuTarget(Target):
         self.forwards.append((inputs.rows, self._eager))
         return super().forward(store, inputs, end)
 
+    def run_masked(self, store: KVStore, tree: TokenTree, masks: Masks) -> Tensor:
+        self._eager = True
+        try:
+            return super().run_masked(store, tree, masks)
+        finally:
+            self._eager = False
+
+    def forward_masked(self, store: KVStore, inputs: TreeInputs, end: int, masks: Masks) -> Tensor:
+        self.forwards.append((inputs.rows, self._eager))
+        return super().forward_masked(store, inputs, end, masks)
+
     def forward_tapped(self, store: KVStore, inputs: TreeInputs, end: int, levels: Levels) -> tuple[Tensor, Tensor]:
         self.forwards.append((inputs.rows, self._eager))
         return super().forward_tapped(store, inputs, end, levels)
@@ -137,11 +149,13 @@ def test_every_step_of_every_lane_is_replayed_with_a_gpus_defaults(name: str, te
     spec = RaceSpec((name,), max_new_tokens=50, temperature=temperature, seed=3)
     setup = RaceSetup(target, prompt, read_prompt(target, prompt, spec), spec, sources=Sources(corpus_index=index))
     lane, max_size = setup.make_lane(name), 0
-    buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
+    buckets = row_counts(
+        (plan_lane(spec, name, "cuda").num_draft + 1) * (1 + (lane.masking.depth if lane.masking else 0))
+    )
     draft_target.forwards.clear()
     while not lane.end:
         target.forwards.clear()
-        size = len(lane.step().tree)
+        size = len(lane.step().tree) * (1 + (lane.masking.num_masks if lane.masking else 0))
         expected = min(rows for rows in buckets if rows >= size)
         assert target.forwards == [(expected, False)]
         # Padding less than doubles a tree, except in the bucket of 9 rows.

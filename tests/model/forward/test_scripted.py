@@ -28,9 +28,10 @@ from specrace.engine.spec import RaceSpec
 from specrace.lab.bench.peers import make_peers
 from specrace.model import capture as replays
 from specrace.model.capture import capture_replay, drop_layers
-from specrace.model.forward import scripted
+from specrace.model.forward import traced
 from specrace.model.forward.products import PlainProduct
-from specrace.model.forward.scripted import FusedForward, copy_modules, pack_linears
+from specrace.model.forward.scripted import FusedForward
+from specrace.model.forward.traced import copy_modules, pack_linears
 from specrace.model.loading import load_target, make_ready
 from specrace.model.machine import memory
 from specrace.model.machine.roofline import weight_bytes
@@ -287,7 +288,7 @@ def test_weights_are_not_packed_without_a_kernel(monkeypatch: pytest.MonkeyPatch
     def fail(*_: Any) -> Any:
         raise RuntimeError("mkldnn: no such kernel")
 
-    monkeypatch.setattr(scripted, "PackedProduct", fail)
+    monkeypatch.setattr(traced, "PackedProduct", fail)
     target = tiny_target("llama")
     capture_replay(target, fused=False)
     assert target.forward_kind == "TorchScript"

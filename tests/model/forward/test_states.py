@@ -84,7 +84,7 @@ def test_every_lane_prints_what_plain_generate_prints(target: Target, temperatur
     target.drafting = DraftModel(target)
     expected = plain_text(target.model, prompt, SamplingParams(temperature, seed=7), count)
     drafted = {}
-    for name in native_methods().keys() - {"block", "eagle", "hybrid", "hydra", "medusa"}:
+    for name in native_methods().keys() - {"block", "eagle", "hybrid", "hydra", "medusa", "space"}:
         settings = {"temperature": temperature, "seed": 7, "num_draft": 4}
         steps = list(generate(target, name, prompt, max_new_tokens=count, **settings))
         assert [token for step in steps for token in step.emitted] == expected, name

@@ -16,7 +16,7 @@ from specrace.core.tree import TokenTree
 from specrace.model.capture import capture_graphs, capture_replay
 from specrace.model.forward.tapped import Levels, check_levels
 from specrace.model.forward.tree_inputs import TreeTensors
-from specrace.model.scorer import ModelSession
+from specrace.model.session import ModelSession
 from specrace.model.target import Target
 from specrace.model.transcript_target import ScriptedTarget
 from tests.model.forward.test_graphs import FakeCapturer

@@ -15,6 +15,7 @@ from specrace.model.forward.compiled.jit import source_checksum
 from specrace.model.forward.compiled.job import KINDS, CompiledJob
 from specrace.model.forward.compiled.records import LAYER
 from specrace.model.forward.compiled.vectors import INT8
+from specrace.model.forward.masked import MaskedForward, Masks
 from specrace.model.forward.products import plain_product, quantized
 from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
 from specrace.model.forward.reading import ModelReader, Reader
@@ -24,7 +25,7 @@ from specrace.model.forward.tree_inputs import TreeTensors
 
 
 class CompiledForward:
-    """A forward in the compiled decoder, called like a `scripted.TracedForward`; its logits [N, V] are float32.
+    """A forward in the compiled decoder, called like a `traced.TracedForward`; its logits [N, V] are float32.
 
     A row's logits do not depend on the other rows. A `FusedForward` reads prompts, or the model's own modules if
     `FusedForward` does not know the layers. With `int8`, the weights of linear layers, already rounded by
@@ -82,20 +83,35 @@ class CompiledForward:
 
         return run
 
-    def _run(self, tree: TreeTensors, data: Tensor) -> Tensor:
+    def masked(self, masks: Masks) -> MaskedForward:
+        """A forward like this one over trees with masks."""
+
+        def run(tree: TreeTensors, data: Tensor) -> Tensor:
+            with self._lock:
+                return self._run(tree, data, masks)
+
+        return run
+
+    def _run(self, tree: TreeTensors, data: Tensor, masks: Masks | None = None) -> Tensor:
         rows, end = tree.ids.shape[1], data.shape[4]
         if end > self._rotations[0].shape[1]:
             self._rotations = self._compute_rotations(2 * end)
         positions = tree.positions()[0]
         cos, sin = (rotation.index_select(1, positions) for rotation in self._rotations)
-        embeddings = self._embed.index_select(0, tree.ids[0]).float()
-        if self._embed_scale != 1.0:
-            embeddings *= self._embed_scale
+        ids = tree.ids[0]
+        embeddings = self._embed_tokens(ids) if masks is None else masks.embed(ids, self._embed_tokens)
         logits = torch.empty(rows, int(self._job["vocabulary"]), dtype=torch.float32, device="cpu")
         arrays = {"masked": tree.masked, "depths": tree.depths, "cos": cos, "sin": sin}
         arrays |= {"embeddings": embeddings, "logits": logits}
         self._runner.run(data, arrays, torch.get_num_threads())
         return logits
+
+    def _embed_tokens(self, ids: Tensor) -> Tensor:
+        """Float32 embeddings [N, d], scaled as the model does."""
+        embeddings: Tensor = self._embed.index_select(0, ids).float()
+        if self._embed_scale != 1.0:
+            embeddings *= self._embed_scale
+        return embeddings
 
     def _fill_model(self, model: Any) -> None:
         """Fill in the fields of the job that describe the model."""
