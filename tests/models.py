@@ -98,7 +98,8 @@ def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:
 def give_heads(target: Target) -> None:
     """Give a target random heads for all lanes that draft with one."""
     with TemporaryDirectory() as folder:
-        writers = {"block": folders.block, "eagle": folders.eagle_one, "medusa": folders.medusa, "hydra": folders.hydra}
+        writers = {"block": folders.block, "eagle": folders.eagle_one, "medusa": folders.medusa}
+        writers |= {"hydra": folders.hydra, "space": folders.space}
         heads = [str(write(Path(folder) / kind, target)) for kind, write in writers.items()]
         attach_heads(target, heads, head_lanes())
 

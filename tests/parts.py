@@ -189,7 +189,7 @@ class FunctionTarget:
         self.next_token, self.eos_ids, self.max_context = next_token, eos_ids, max_context
         self.used_params: list[SamplingParams | None] = []
         self.drafting: DraftModel = CopyingModel(vocab=self.vocab_size)
-        self.heads: dict[str, Head] = {lane: CopyingHead() for lane in head_lanes()}
+        self.heads: dict[str, Head] = {lane: CopyingHead(masked=lane == "space") for lane in head_lanes()}
 
     def use_threads(self, count: int) -> None:
         assert count == 1
@@ -390,12 +390,18 @@ class PromptedCopyingModel:
 
 
 class CopyingHead:
-    """A head that guesses what followed a token in the prompt, and by half as likely the next number."""
+    """A head that guesses what followed a token in the prompt, and by half as likely the next number.
+
+    `masked`: its sessions say how many masks a tree gets, which this head does not need.
+    """
 
     levels = (0,)
 
+    def __init__(self, *, masked: bool = False) -> None:
+        self.masked = masked
+
     def after(self, prompt: Sequence[int], prefix: Any) -> PromptedCopyingHead:
-        return PromptedCopyingHead(tuple(prompt))
+        return PromptedCopyingHead(tuple(prompt), masked=self.masked)
 
 
 class PromptedCopyingHead:
@@ -403,11 +409,11 @@ class PromptedCopyingHead:
 
     prefill_ms = 0.0
 
-    def __init__(self, prompt: tuple[int, ...]) -> None:
-        self.prompt = prompt
+    def __init__(self, prompt: tuple[int, ...], *, masked: bool) -> None:
+        self.prompt, self.masked = prompt, masked
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> CopyingHeadSession:
-        return CopyingHeadSession(self.prompt)
+        return (MaskedCopyingSession if self.masked else CopyingHeadSession)(self.prompt)
 
 
 class CopyingHeadSession:
@@ -441,6 +447,12 @@ class CopyingHeadSession:
         return -1
 
 
+class MaskedCopyingSession(CopyingHeadSession):
+    """A copying head with the interface of masks."""
+
+    num_masks = 0
+
+
 def inputs(prompt: Sequence[int], **values: Any) -> DrafterInputs:
     """DrafterInputs over a small vocabulary, with draft models and a head, so that any drafter can be built.
 
@@ -448,7 +460,7 @@ def inputs(prompt: Sequence[int], **values: Any) -> DrafterInputs:
     """
     drafting = values.pop("draft_model", CopyingModel())
     draft_models = tuple(drafting.after(prompt) for _ in range(4)) if drafting else ()
-    head = values.pop("head", CopyingHeadSession(tuple(prompt)))
+    head = values.pop("head", MaskedCopyingSession(tuple(prompt)))
     return DrafterInputs(tuple(prompt), VOCAB, draft_models=draft_models, head=head, **values)
 
 

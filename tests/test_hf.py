@@ -112,6 +112,7 @@ def test_every_method_prints_the_output_of_greedy_generate(
         "eagle": folders.eagle_one,
         "hydra": folders.hydra,
         "medusa": folders.medusa,
+        "space": folders.space,
     }
     write = writers.get(METHODS[method].needs_head)
     head = write and write(tmp_path / "head", Target(model))

@@ -22,6 +22,7 @@ from specrace.drafters.trained.block import BlockDrafter
 from specrace.drafters.trained.eagle import EagleDrafter
 from specrace.drafters.trained.hydra import HydraDrafter
 from specrace.drafters.trained.medusa import MedusaDrafter
+from specrace.drafters.trained.space import MASK_NEEDS, MASKS_ON_CHAINS, SpaceDrafter, space_size
 from specrace.drafters.trie import TrieDrafter
 from specrace.drafters.twins import llama_cpp, llama_cpp_list, sglang, tensorrt_llm, vllm
 from specrace.drafters.vanilla import VanillaDrafter
@@ -78,6 +79,9 @@ _ALL = (
     Method("block", "Block", "drafts with a trained head that guesses several tokens in one forward", BlockDrafter, 16,
            {"num_draft": 60, "width": 10}, profile=None, needs_head="block",
            needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+    Method("space", "SPACE", "verifies guesses and makes the next ones in one forward of the model, with learned masks",
+           SpaceDrafter, space_size, profile=None, needs_head="space", needs_target_outputs=MASK_NEEDS,
+           on_chains=MASKS_ON_CHAINS),
     Method("hybrid", "Hybrid", "merges copies like fusion, and asks an EAGLE head where there is little to copy",
            HybridDrafter, 32, {"num_draft": 60, "width": 10, "corpus": True, "recycling": True}, profile=None,
            num_top=hybrid_num_top, corpus_part=fusion_corpus_part, needs_head="eagle",

@@ -109,6 +109,16 @@ class PlacingHeadSession(HeadSession, Protocol):
         """The index in prompt and output from which the last token of a path is copied; -1 for none."""
 
 
+@runtime_checkable
+class MaskingHeadSession(HeadSession, Protocol):
+    """A head whose guesses are the target's own outputs at masks, rows beside the tree (see `specrace.heads.space`).
+
+    `num_masks`: how many masks the next tree has below each of its nodes, to be set before the target scores it.
+    """
+
+    num_masks: int
+
+
 class PromptedHead(Protocol):
     """A head that has read the prompt's hidden states, in `prefill_ms` milliseconds."""
 

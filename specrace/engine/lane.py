@@ -16,6 +16,7 @@ from specrace.core.rejection import Coins, verify_sampled
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters.base import Drafter, DrafterWithNotes, SamplingDrafter, TreeSamplingDrafter, draft
+from specrace.drafters.sessions import MaskingHeadSession
 from specrace.engine.pace import PaceKeeper
 
 
@@ -41,7 +42,8 @@ class Lane:
     builds once for all requests, is not. With `coins`, drafts are verified by rejection sampling, and the drafter must
     be a `SamplingDrafter` or a `TreeSamplingDrafter`. With a `curve`, a tree is padded up to the lane's `num_draft` if
     more rows are cheaper: on a CPU, a float32 forward over 2 or 3 rows is slower than one over 4. With `chains_only`,
-    trees are cut to their best branch. `end` is "" while the lane runs, then "eos" or "length".
+    trees are cut to their best branch. `masking`: the head that adds masks, which are rows and not nodes, below every
+    node of a tree. `end` is "" while the lane runs, then "eos" or "length".
     """
 
     name: str
@@ -58,6 +60,7 @@ class Lane:
     curve: CostCurve | None = None
     pace: PaceKeeper | None = None
     chains_only: bool = False
+    masking: MaskingHeadSession | None = None
 
     def __post_init__(self, prompt: Sequence[int], build_ms: float) -> None:
         self.context = list(prompt)
@@ -98,7 +101,8 @@ class Lane:
             keep_ms=max(0.0, kept - scored),
         )
         if self.pace is not None:
-            timing = self.pace.correct(self.name, len(tree), timing)
+            rows = len(tree) if self.masking is None else len(tree) * (1 + self.masking.num_masks)
+            timing = self.pace.correct(self.name, rows, timing)
         self.at_ms += timing.total_ms
         step = Step(
             self.name,

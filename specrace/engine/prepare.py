@@ -15,7 +15,7 @@ from specrace.drafters.sessions import HeadSession
 from specrace.engine.lane import Lane
 from specrace.engine.pace import timed
 from specrace.engine.refit import refit
-from specrace.engine.setup import RaceSetup, RaceTarget, read_prompt
+from specrace.engine.setup import RaceSetup, RaceTarget, max_draft, read_prompt
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.sources import Sources
 
@@ -82,8 +82,9 @@ def warm_up_heads(setup: RaceSetup) -> dict[str, float]:
     """
     prices = {}
     for name in setup.heads:
-        budget = setup.plans[name].num_draft
-        head = setup.open_head(name, budget + 2)
+        plan = setup.plans[name]
+        head = setup.open_head(name, plan.num_draft + 2)
+        budget = max_draft(head, plan)
         session = setup.target.session(
             setup.prefix, budget + 2, setup.spec.sampling_params(), 0, row_counts(budget + 1), head_session=head
         )

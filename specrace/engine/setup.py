@@ -14,7 +14,14 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import REJECTION
 from specrace.drafters import Drafter, DrafterInputs
 from specrace.drafters.base import ASSUMED_HEAD_PRICE
-from specrace.drafters.sessions import DraftModel, Head, HeadSession, PromptedDraftModel, PromptedHead
+from specrace.drafters.sessions import (
+    DraftModel,
+    Head,
+    HeadSession,
+    MaskingHeadSession,
+    PromptedDraftModel,
+    PromptedHead,
+)
 from specrace.engine.lane import Lane, TargetSession
 from specrace.engine.lane_name import method_of
 from specrace.engine.pace import PaceKeeper, PaceTarget, timed
@@ -159,9 +166,10 @@ class RaceSetup:
         built: list[Drafter] = []
         _, build_ms = timed(lambda: built.append(plan.build(inputs)))
         num_top = plan.method.num_top_with(plan.options)
-        rows = row_counts(plan.num_draft + 1)
+        rows = row_counts(max_draft(head, plan) + 1)
         # Only a target that has heads needs to accept `head_session`.
         head_argument = {} if head is None else {"head_session": head}
+        masking = head if isinstance(head, MaskingHeadSession) else None
         return Lane(
             name,
             built[0],
@@ -173,14 +181,21 @@ class RaceSetup:
             build_ms=max(0.0, build_ms - past.meter.built_ms),
             shared_ms=sum(past.meter.used_ms.values()),
             coins=Coins(spec.seed, name) if plan.verifier == REJECTION else None,
-            curve=self.curve,
+            # Masks would multiply the rows of padding.
+            curve=self.curve if masking is None else None,
             pace=pace,
             chains_only=plan.chains_only,
+            masking=masking,
         )
 
     def open_head(self, lane: str, room: int) -> HeadSession:
         """A session of the lane's head, which must have one, for about `room` more tokens."""
         return self.heads[lane].session(self.spec.sampling_params(), room)
+
+
+def max_draft(head: HeadSession | None, plan: LanePlan) -> int:
+    """The most draft tokens of a step. Masks multiply the rows, so a head's depth counts where it has masks."""
+    return min(plan.num_draft, head.depth) if isinstance(head, MaskingHeadSession) else plan.num_draft
 
 
 def read_prompt(target: RaceTarget, prompt: Sequence[int], spec: RaceSpec) -> Any:

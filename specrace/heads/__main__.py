@@ -65,7 +65,7 @@ def _add_recipe(train: argparse.ArgumentParser) -> None:
         "--depths",
         type=int,
         default=HeadRecipe.depths,
-        help="how long the trained chains or blocks are; for medusa and hydra, how many heads there are",
+        help="how long the trained chains or blocks are; for medusa and hydra the number of heads, for space of masks",
     )
     train.add_argument("--shortlist", type=int, default=HeadRecipe.shortlist, help="how many tokens the head can guess")
     train.add_argument("--rate", type=float, default=HeadRecipe.rate)

@@ -21,11 +21,12 @@ from specrace.heads.naming import HYDRA_BLOCK, MEDUSA_BLOCK, explicit_levels, ki
 from specrace.heads.output_layer import OutputLayer, read_shortlist, target_rows
 from specrace.heads.parts import HeadParts
 from specrace.heads.product import Product
+from specrace.heads.space import SpaceHead, build_space
 from specrace.model.forward.tapped import Levels, check_levels
 from specrace.model.target import Target
 
-Head = BlockHead | EagleHead | MedusaHead | HydraHead
-_KINDS = "EAGLE (1, 2, 3), Medusa, Hydra, DFlash and DSpark"
+Head = BlockHead | EagleHead | MedusaHead | HydraHead | SpaceHead
+_KINDS = "EAGLE (1, 2, 3), Medusa, Hydra, DFlash, DSpark and the masks of SPACE"
 # Hydra's code spells its prefix layer in this way.
 _PREFIX_LAYER = "prefix_embeding_layer."
 # What a config of Hydra++ leaves to its target's.
@@ -70,6 +71,8 @@ class _HeadBuilder(HeadParts):
             return self._hydra()
         if kind == "block":
             return BlockBuilder(self.checkpoint, self.target).build()
+        if kind == "space":
+            return build_space(self)
         if kind == "eagle3":
             return EagleHead(self._eagle_three(), self.target, self.label)
         if kind == "eagle":

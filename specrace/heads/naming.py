@@ -1,7 +1,8 @@
 """The names that published layouts give to the same tensors and sizes: read into one set of names, and written back.
 
-Five layouts are their authors' own: Medusa, Hydra, EAGLE-1 and 2, and EAGLE-3. vLLM renames Medusa's tensors, and the
-library speculators those of EAGLE-3, whose layer's config it nests. `read_names` gives all of them the authors' names.
+Five layouts are their authors' own: Medusa, Hydra, EAGLE-1 and 2, and EAGLE-3. That of masks is ours, because SPACE has
+them among its target's embeddings. vLLM renames Medusa's tensors, and the library speculators those of EAGLE-3, whose
+layer's config it nests. `read_names` gives all of them the authors' names.
 """
 
 from __future__ import annotations
@@ -51,11 +52,13 @@ _SPECULATORS_FIELDS = frozenset(
 
 
 def kind_of(names: Collection[str]) -> str:
-    """The kind of head that has tensors of these names: medusa, hydra, block, eagle3, eagle, or "" for none of them."""
+    """The kind of head that has tensors of these names: medusa, hydra, space, block, eagle3, eagle; "" for others."""
     if any(MEDUSA_BLOCK.fullmatch(name) for name in names):
         return "medusa"
     if any(HYDRA_BLOCK.fullmatch(name) for name in names):
         return "hydra"
+    if "mask_embeddings.weight" in names:
+        return "space"
     if {"fc.weight", "hidden_norm.weight"} <= set(names):
         return "block"
     if "fc.weight" in names and any(name.endswith("hidden_norm.weight") for name in names):
@@ -242,6 +245,7 @@ _WRITERS: dict[str, dict[str, Callable[[Checkpoint], Checkpoint]]] = {
     "hydra": {"hydra": replace},
     "eagle": {"eagle": replace},
     "block": {"block": replace},
+    "space": {"space": replace},
     "eagle3": {"eagle3": _to_eagle_three, "speculators": _to_speculators},
 }
 # All layouts that can be written.

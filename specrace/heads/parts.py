@@ -28,10 +28,16 @@ class HeadParts:
 
     def layer_sizes(self) -> LayerSizes:
         """The layer's sizes. Raises InputError for a head of another width or vocabulary."""
-        target, sizes = self.target, LayerSizes(self.checkpoint, self.target.config)
-        if sizes.width != self.width:
+        sizes = LayerSizes(self.checkpoint, self.target.config)
+        self.check_sizes(sizes.width)
+        return sizes
+
+    def check_sizes(self, width: int) -> None:
+        """Raises InputError unless the target has hidden states of this width, and the checkpoint's vocabulary."""
+        target = self.target
+        if width != self.width:
             raise InputError(
-                f"{self.label} was trained for hidden states of width {sizes.width}, and those of {target.name} have "
+                f"{self.label} was trained for hidden states of width {width}, and those of {target.name} have "
                 f"{self.width}; give a head that was trained for this target."
             )
         if (vocab_size := self.checkpoint.size("vocab_size", target.vocab_size)) != target.vocab_size:
@@ -39,7 +45,6 @@ class HeadParts:
                 f"{self.label} was trained for a vocabulary of {vocab_size} tokens, and {target.name} has "
                 f"{target.vocab_size}; give a head that was trained for this target."
             )
-        return sizes
 
     def compiled(self, layer: DraftLayer, output_layer: OutputLayer, **norms: Tensor) -> CompiledLayer | None:
         """A head's only layer in the compiled decoder, if the target runs in it and the layer can."""

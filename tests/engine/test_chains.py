@@ -20,7 +20,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 from tests.parts import TableSession, TableTarget, inputs
 
 PROMPT = (2, 3, 4, 5, 2, 3, 6, 5, 2, 3, 4, 5, 2, 3)
-NEED_BRANCHES = ("block", "eagle", "hybrid", "hydra", "medusa", "sglang-ngram")
+NEED_BRANCHES = ("block", "eagle", "hybrid", "hydra", "medusa", "sglang-ngram", "space")
 ON_CHAINS = tuple(name for name in METHODS if name not in NEED_BRANCHES)
 
 
@@ -67,7 +67,9 @@ def test_a_method_that_could_branch_still_drafts(name: str) -> None:
 @pytest.mark.parametrize("name", NEED_BRANCHES)
 def test_a_method_that_needs_branches_is_refused_before_the_race(name: str) -> None:
     events = race(ChainTarget(), PROMPT, RaceSpec((name,)))
-    with pytest.raises(InputError, match=rf"{name} needs branches \(.* drafts a tree\).*; leave out {name}"):
+    with pytest.raises(
+        InputError, match=rf"{name} needs branches \(.* (drafts a tree|are branches)\).*; leave out {name}"
+    ):
         next(events)
 
 

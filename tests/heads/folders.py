@@ -149,6 +149,13 @@ def medusa(
     return write_head(folder, config, tensors)
 
 
+def space(folder: Path, target: Target, *, seed: int = 0, masks: int = 3, **changes: Any) -> Path:
+    """Masks with random embeddings; see `eagle_one`."""
+    generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
+    config = {"num_masks": masks, "hidden_size": width, "vocab_size": target.vocab_size, "model_type": "space"}
+    return write_head(folder, config | changes, {"mask_embeddings.weight": _random(generator, masks, width)})
+
+
 def vllm_medusa(
     folder: Path, target: Target, *, seed: int = 0, depth: int = 3, ids: Sequence[int] = (), shared: bool = False
 ) -> Path:

@@ -22,6 +22,7 @@ from specrace.heads.layouts import build_head
 from specrace.heads.loading import read_head
 from specrace.heads.modules.batch import Batch, collate
 from specrace.heads.modules.hydra import Hydra
+from specrace.heads.space import SpaceHead
 from specrace.heads.training import trainer
 from specrace.heads.training.evaluation import measure
 from specrace.heads.training.export import export
@@ -180,7 +181,7 @@ def train_steps(folder: Path, work: HeadWork, kind: str, stop_after: int | None 
     return rows
 
 
-@pytest.mark.parametrize("kind", ["block", "eagle", "eagle3", "medusa", "hydra"])
+@pytest.mark.parametrize("kind", ["block", "eagle", "eagle3", "medusa", "hydra", "space"])
 def test_training_lowers_the_loss(kind: str, work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "REPORT_STEPS", 3)
     rows = train_steps(tmp_path, work, kind)
@@ -342,6 +343,23 @@ def test_a_hydra_head_has_as_many_heads_as_depths(
     torch.testing.assert_close(head.blocks[1](inputs), module.block(1)(inputs), atol=0.1, rtol=0.05)
     with pytest.raises(InputError, match="another kind or shape of head; give another folder"):
         list(hydra.train(replace(recipe, depths=3)))
+
+
+def test_masks_alone_are_trained_and_exported(work: HeadWork, tmp_path: Path) -> None:
+    """The target stays as it is, and the card says so."""
+    space = HeadWork(replace(work.settings, folder=tmp_path, kind="space"))
+    space.data, space.target = work.data, work.target
+    before = fingerprint(work.target.model)
+    list(space.train(replace(RECIPE, kind="space", epochs=0.3)))
+    space.export(tmp_path / "head")
+    assert fingerprint(work.target.model) == before
+    assert "the target is unchanged" in (tmp_path / "head" / "README.md").read_text()
+    head = build_head(read_head(tmp_path / "head"), work.target)
+    assert isinstance(head, SpaceHead) and head.depth == RECIPE.depths
+    trained = space.trained.head.state_dict()["mask_embeddings.weight"]
+    torch.testing.assert_close(head.masks.embeddings.float(), trained, atol=1e-2, rtol=1e-2)
+    start = work.parts.embeddings[torch.cat([space.trained.answer(place) for place in space.trained.training])].mean(0)
+    assert not torch.allclose(trained[0], start) and not torch.allclose(trained[0], trained[1])
 
 
 def test_a_race_computes_the_logits_of_training(work: HeadWork, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ WRITERS = {
     "eagle": folders.eagle_one,
     "hydra": folders.hydra,
     "medusa": folders.medusa,
+    "space": folders.space,
 }
 
 

@@ -31,8 +31,8 @@ RERANKER_HELP = (
 LANE_OPTIONS_HELP = "a lane may have options of its own and race more than once, as trie:n=3,trie:n=13"
 OPTION_HELP = "an option of a lane, such as trie.n=5; the command lanes lists them; may be repeated"
 HEAD_HELP = (
-    "a trained head for the lanes that draft with one (block, eagle, hybrid, hydra, medusa): a folder, or an id in the "
-    "hub's cache; may be repeated"
+    "a trained head for the lanes that draft with one (block, eagle, hybrid, hydra, medusa, space): a folder, or an id "
+    "in the hub's cache; may be repeated"
 )
 DRAFT_MODEL_HELP = (
     "a smaller model with the same vocabulary, for the lanes draft-model and specinfer; may be repeated for specinfer"

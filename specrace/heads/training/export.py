@@ -27,7 +27,10 @@ ARCHITECTURES = {
     "eagle3": "LlamaForCausalLMEagle3",
     "medusa": "MedusaModel",
     "hydra": "HydraModel",
+    "space": "SpaceMasks",
 }
+# What heads of some kinds guess from each token; others guess chains.
+_DRAFTS = {"block": "blocks", "space": "masks in chains"}
 # A head that ships with the package is at most this large.
 MAX_SHIPPED_BYTES = 10_000_000
 
@@ -54,10 +57,15 @@ class Figures:
 
 
 def export(head: TrainedHead, target_config: Any, out: Path) -> None:
-    """Write config.json and model.safetensors in bfloat16 into the folder `out`. Raises InputError if that fails."""
-    vocab_size = target_config.vocab_size
-    tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in head.tensors.items()}
-    tensors["d2t"] = offsets(head.shortlist)
+    """Write config.json and model.safetensors into the folder `out`. Raises InputError if that fails.
+
+    The tensors are in bfloat16; masks, a few kB, are in float32.
+    """
+    vocab_size, has_masks = target_config.vocab_size, head.recipe.kind == "space"
+    dtype = torch.float32 if has_masks else torch.bfloat16
+    tensors = {name: tensor.to(dtype).contiguous() for name, tensor in head.tensors.items()}
+    if not has_masks:
+        tensors["d2t"] = offsets(head.shortlist)
     if head.recipe.kind == "eagle3":
         tensors["t2d"] = torch.zeros(vocab_size, dtype=torch.bool).index_fill(0, head.shortlist, value=True)
     write_checkpoint(Checkpoint("The head", _config(head, target_config), tensors), out)
@@ -76,6 +84,9 @@ def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
         "target_name": head.data.target,
         "target_fingerprint": head.data.fingerprint,
     }
+    if kind == "space":
+        masks = {"num_masks": head.recipe.depths, "frozen_target": True, "torch_dtype": "float32"}
+        return config | masks | {"model_type": kind}
     if kind == "medusa":
         num_heads = len({name.split(".")[0] for name in head.tensors})
         return config | {"medusa_num_heads": num_heads, "medusa_num_layers": 1}
@@ -136,7 +147,7 @@ tags: [speculative-decoding, {recipe.kind}]
 # {recipe.kind} head for {data.target}
 
 The head drafts for this target alone (fingerprint `{data.fingerprint}`), and guesses {len(head.shortlist):,} tokens.
-{file_bytes / 1e6:.1f} MB in bfloat16.
+{_size(recipe, file_bytes)}
 
 ## How it was made
 
@@ -162,7 +173,14 @@ the held-out answers' tokens.
 
 def _drafts(recipe: HeadRecipe) -> str:
     """What training drafts from each token."""
-    return f"{'blocks' if recipe.kind == 'block' else 'chains'} of {recipe.depths}"
+    return f"{_DRAFTS.get(recipe.kind, 'chains')} of {recipe.depths}"
+
+
+def _size(recipe: HeadRecipe, file_bytes: int) -> str:
+    """How large the head is; for masks also that they are all that was trained."""
+    if recipe.kind == "space":
+        return f"It is the embeddings of {recipe.depths} masks ({file_bytes / 1e3:.1f} kB); the target is unchanged."
+    return f"{file_bytes / 1e6:.1f} MB in bfloat16."
 
 
 def _guessed(recipe: HeadRecipe) -> str:

@@ -61,6 +61,7 @@ class HeadWork:
             model.get_input_embeddings().weight.detach().float(),
             model.get_output_embeddings().weight.detach().float(),
             tuple(self.target.eos_ids),
+            model,
         )
 
     def make_data(
@@ -75,7 +76,15 @@ class HeadWork:
         yield from DataMaker(target, self.data, description, passages, overlap).run()
 
     def _open(self, recipe: HeadRecipe, start: Path | None = None) -> HeadRun:
-        """The run of a recipe on the folder's data. Raises InputError for data of another target."""
+        """The run of a recipe on the folder's data. Raises InputError for data of another target.
+
+        Raises InputError also for masks of a target whose layers see a part of the text only.
+        """
+        if recipe.kind == "space" and any(reach.is_limited for reach in self.target.reaches.values()):
+            raise InputError(
+                f"Layers of {self.target.name} see a part of the text only, and masks are trained for models whose "
+                "layers see all of it; give another --model or --kind."
+            )
         data = read_description(self.data)
         if data.fingerprint != fingerprint(self.target.model):
             raise InputError(
@@ -130,7 +139,8 @@ class HeadWork:
                 f"{len(measured.by_depth)}; {measured.num_tokens:,} held-out tokens"
             )
         size = len(self.trained.shortlist)
-        yield f"the shortlist of {size:,} tokens has {figures.coverage:.1%} of the answers' tokens"
+        if size < self.parts.config.vocab_size:
+            yield f"the shortlist of {size:,} tokens has {figures.coverage:.1%} of the answers' tokens"
 
     @cached_property
     def head(self) -> TrainedHead:

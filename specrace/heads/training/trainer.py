@@ -29,17 +29,19 @@ from specrace.heads.modules.config import HeadConfig
 from specrace.heads.modules.eagle import Eagle, Eagle3
 from specrace.heads.modules.hydra import Hydra
 from specrace.heads.modules.medusa import Medusa
+from specrace.heads.modules.space import Space
 from specrace.heads.training.block_start import start_block
 from specrace.heads.training.linear_start import start_hydra, start_linear
 from specrace.heads.training.shards import Shard
 from specrace.heads.training.shortlist import choose_shortlist
 
-KINDS: dict[str, type[Block] | type[Eagle] | type[Eagle3] | type[Medusa] | type[Hydra]] = {
+KINDS: dict[str, type[Block] | type[Eagle] | type[Eagle3] | type[Medusa] | type[Hydra] | type[Space]] = {
     "block": Block,
     "eagle": Eagle,
     "eagle3": Eagle3,
     "medusa": Medusa,
     "hydra": Hydra,
+    "space": Space,
 }
 CHECKPOINT = "checkpoint.pt"
 SAVE_SECONDS = 120.0
@@ -53,7 +55,7 @@ HELD_OUT_EVERY = 20
 class HeadRecipe:
     """The settings of a training run; an update is over about `batch_tokens` guessed tokens.
 
-    `depths`: how long the trained chains are, and how many heads Medusa and Hydra have.
+    `depths`: how long the trained chains are, and how many heads Medusa and Hydra have; for `space`, how many masks.
 
     With `prompts`, the tokens of prompts are guessed too, once for each question.
     """
@@ -81,12 +83,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class TargetParts:
-    """What a head needs of its target: its sizes, its embeddings [V, d], its output matrix [V, d], its stop tokens."""
+    """What a head needs of its target: its sizes, its embeddings [V, d], its output matrix [V, d], its stop tokens.
+
+    `model`: the target itself, at which masks are trained.
+    """
 
     config: Any
     embeddings: Tensor
     output: Tensor
     ends: tuple[int, ...]
+    model: Any
 
 
 def read_levels(kind: str, levels: Sequence[int]) -> tuple[int, ...]:
@@ -130,11 +136,16 @@ class HeadRun:
         self.levels = read_levels(recipe.kind, levels)
         self.training, self.held_out = split_places(shards)
         torch.manual_seed(recipe.seed)
-        answers = (self.answer(place) for place in self.training)
-        self.shortlist = choose_shortlist(answers, recipe.shortlist, parts.config.vocab_size, parts.ends)
+        answers = [self.answer(place) for place in self.training]
+        vocab_size = parts.config.vocab_size
+        # At a mask the target guesses by its own output layer, which has all tokens.
+        size = vocab_size if recipe.kind == "space" else recipe.shortlist
+        self.shortlist = choose_shortlist(answers, size, vocab_size, parts.ends)
         self.rows = parts.output[self.shortlist]
         sizes = HeadConfig.fitting(parts.config, len(self.shortlist), len(self.levels) - 1, recipe.depths)
         self.head = KINDS[recipe.kind](sizes)
+        if isinstance(self.head, Space):
+            self.head.read_with(parts.model)
         self.optimizers = optimizers(self.head, recipe.rate)
         self._template_tokens = self._count_shared() if recipe.prompts else 0
         self.progress = self._resume()
@@ -146,6 +157,8 @@ class HeadRun:
             start_hydra(self.head, self.batches(self.training), parts.embeddings)
         elif self.progress.step == 0 and isinstance(self.head, Block):
             start_block(self.head, self.batches(self.training), parts.embeddings)
+        elif self.progress.step == 0 and isinstance(self.head, Space):
+            self.head.start(parts.embeddings, torch.cat(answers))
 
     def answer(self, place: Place) -> Tensor:
         """The tokens that the target wrote in a conversation."""
@@ -353,12 +366,13 @@ def _read_state(file: Path) -> dict[str, Any]:
 
 
 def optimizers(head: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for matrices, AdamW for vectors and for an output matrix over the vocabulary."""
-    matrices = [p for name, p in head.named_parameters() if p.ndim == 2 and not name.startswith("lm_head")]
-    others = [p for name, p in head.named_parameters() if p.ndim != 2 or name.startswith("lm_head")]
-    chosen: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(matrices, lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
-    ]
+    """Muon for matrices, AdamW for vectors, also those of masks, and for an output matrix over the vocabulary."""
+    by_adam = ("lm_head", "mask_embeddings")
+    matrices = [p for name, p in head.named_parameters() if p.ndim == 2 and not name.startswith(by_adam)]
+    others = [p for name, p in head.named_parameters() if p.ndim != 2 or name.startswith(by_adam)]
+    chosen = list[torch.optim.Optimizer]()
+    if matrices:
+        chosen.append(torch.optim.Muon(matrices, lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"))
     if others:
         chosen.append(torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0))
     return chosen

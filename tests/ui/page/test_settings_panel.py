@@ -229,7 +229,7 @@ def test_lanes_that_lack_a_head_or_a_draft_model_are_grey_and_say_why(has_heads:
         panel = build_panel(["tiny"], ["float32"], has_heads=has_heads, has_draft_model=has_draft_model)
     lanes = cast(gr.CheckboxGroup, panel.common[0])
     assert ("no-heads" in lanes.elem_classes) != has_heads
-    assert ("EAGLE, Block and Hybrid need a trained head, which this server" in str(lanes.info)) != has_heads
+    assert ("EAGLE, Block, SPACE and Hybrid need a trained head, which this server" in str(lanes.info)) != has_heads
     assert ("no-draft-model" in lanes.elem_classes) != has_draft_model
     assert ("Draft model and SpecInfer need a draft model, which this server" in str(lanes.info)) != has_draft_model
     for need, needing in (("no-heads", head_lanes()), ("no-draft-model", draft_model_lanes())):

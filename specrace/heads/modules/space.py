@@ -1,0 +1,82 @@
+"""Masks (SPACE, arXiv 2402.11809; PaSS, arXiv 2311.13581) as a module to train: the target guesses at them.
+
+The target reads a conversation as it is, and below each of its tokens a chain of masks, which sees the text up to that
+token. One forward over all masks after the conversation's keys and values gives every guess.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from specrace.heads.modules.batch import Batch
+from specrace.heads.modules.config import HeadConfig
+
+
+class Space(nn.Module):
+    """The embeddings [k, d] of k masks; `read_with` gives it the target, which is no part of its weights."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.mask_embeddings = nn.Embedding(config.num_heads, config.hidden_size)
+        self._decoder: list[Any] = []
+
+    def read_with(self, model: Any) -> None:
+        """Guess with this model's layers, which stay as they are. A list hides them from this module's parameters."""
+        self._decoder = [model.base_model]
+        model.requires_grad_(requires_grad=False)
+
+    @torch.no_grad()
+    def start(self, embeddings: Tensor, tokens: Tensor) -> None:
+        """Begin every mask as the mean embedding of these `tokens`; `embeddings` [V, d] are the target's."""
+        self.mask_embeddings.weight.copy_(embeddings[tokens].mean(0).expand_as(self.mask_embeddings.weight))
+
+    def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
+        """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`, for at most k depths."""
+        del embeddings
+        (decoder,) = self._decoder
+        count = min(depths, len(self.mask_embeddings.weight))
+        # A mask guesses two places ahead at least, so the last two tokens of a text need none.
+        first, ids = batch.width - 2, batch.ids[:, :-2]
+        places = ids.shape[1] - first
+        with torch.no_grad():
+            cache = decoder(
+                input_ids=ids,
+                attention_mask=batch.is_token[:, :-2].long(),
+                position_ids=batch.positions[:, :-2],
+                use_cache=True,
+            ).past_key_values
+        after = batch.positions[:, first:-2, None] + 1 + torch.arange(count, device=ids.device)
+        dtype = decoder.dtype
+        masks = self.mask_embeddings.weight[:count].to(dtype).expand(len(ids), places, count, -1)
+        outputs = decoder(
+            inputs_embeds=masks.flatten(1, 2),
+            attention_mask=_mask(batch.is_token[:, :-2], first, count, dtype),
+            position_ids=after.flatten(1),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        by_depth = outputs.view(len(ids), places, count, -1).unbind(2)
+        return [output[:, : places - depth] for depth, output in enumerate(by_depth)]
+
+    def logits(self, outputs: Tensor, rows: Tensor) -> Tensor:
+        """Logits [..., Vd] of outputs [..., d]; `rows` [Vd, d]: the target's output matrix."""
+        return functional.linear(outputs, rows.to(outputs.dtype))
+
+
+def _mask(is_token: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:
+    """The additive mask [B, 1, M * count, T + M * count] of chains of `count` masks below each of M tokens.
+
+    `is_token` [B, T] says which columns have a token; M is T - `first`. A mask sees the text up to the token that its
+    chain is below, and the masks before it in its chain.
+    """
+    width = is_token.shape[1]
+    places = width - first
+    anchors = torch.arange(first, width).repeat_interleave(count)
+    text = (torch.arange(width) <= anchors[:, None]) & is_token[:, None]
+    chains = torch.block_diag(*[torch.ones(count, count).tril()] * places).bool()
+    seen = torch.cat([text, chains.expand(len(is_token), -1, -1)], -1)
+    return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)[:, None]
