@@ -46,7 +46,7 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
 
     `kinds`: the lanes that draft with a head -> the kind of head that they need. Raises InputError if a head does not
     fit the target or the lane, or if two heads are for one lane. A choice without a lane is for all lanes of its kind.
-    A lane without a choice gets the shipped head, if one was trained for this target.
+    A lane without a choice gets the masks that the target was trained with, or the shipped head, if there is one.
     """
     if choices and isinstance(target, LeadingTarget):
         raise InputError(
@@ -55,6 +55,8 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
         )
     heads: dict[str, Head] = {}
     shipped = shipped_heads(target.fingerprint)
+    if target.own_masks is not None:
+        shipped.append(target.own_masks)
     for choice in choices:
         lane, location = split_choice(choice, kinds)
         head = build_head(read_head(location), target)

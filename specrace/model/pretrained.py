@@ -22,7 +22,7 @@ from specrace.model.machine.device_map import prepare_mapped
 from specrace.model.placement import Placement
 from specrace.model.refusals import refuse_other_tasks, refuse_unsupported
 from specrace.model.scorer import DTYPES, INT8
-from specrace.model.target import Target
+from specrace.model.target import MASKS, Target
 from specrace.model.tensor_parallel import LeadingTarget, check_splits, load_part
 from specrace.model.weights.adapter import adapt
 from specrace.model.weights.checkpoint import (
@@ -68,6 +68,8 @@ def load_eager(source: ModelSource, attention: str, placement: Placement) -> Tar
         prepare_mapped(model, title)
     target = Target(model, tokenizer, title, prompt_style, int8=is_int8)
     target.fingerprint = digest
+    if source.folder is not None and (source.folder / MASKS).is_dir():
+        target.own_masks = source.folder / MASKS
     return target
 
 

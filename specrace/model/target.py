@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ from specrace.model.sampling import Sampler
 from specrace.model.scorer import INT8, Scorer
 from specrace.model.state_copies import StateCopies
 
+# The folder of a model's own masks, in its folder.
+MASKS = "masks"
+
 
 class Target(Scorer):
     """A scorer with end tokens, a description of itself, and perhaps draft models.
@@ -31,7 +35,8 @@ class Target(Scorer):
     `drafting` is the draft model, or a function that loads it at first use; `more_drafting` has further ones. `heads`:
     lane -> its trained head, set by `specrace.heads.loading`. `prompt_style` names the style that the model's adapter
     was trained on, if it has an adapter. `int8` says that the weights were rounded to 8 bits. `fingerprint` identifies
-    the weights before such rounding; "" if it is not known.
+    the weights before such rounding; "" if it is not known. `own_masks`: the folder of the masks that the model was
+    trained with, if there is one.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Target(Scorer):
         self.drafting: DraftModel | Callable[[Target], DraftModel] | None = None
         self.more_drafting: tuple[DraftModel, ...] = ()
         self.heads: dict[str, Any] = {}
+        self.own_masks: Path | None = None
         self.threads = 1 if self.device.type == "cuda" else torch.get_num_threads()
 
     @property

@@ -15,11 +15,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from specrace.core.errors import InputError
+from specrace.core.events import Finished
 from specrace.core.sampling_params import SamplingParams
+from specrace.drafters import head_lanes
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
 from specrace.heads.__main__ import main
 from specrace.heads.hydra import HydraHead
 from specrace.heads.layouts import build_head
-from specrace.heads.loading import read_head
+from specrace.heads.loading import attach_heads, read_head
 from specrace.heads.modules.batch import Batch, collate
 from specrace.heads.modules.hydra import Hydra
 from specrace.heads.space import SpaceHead
@@ -32,6 +36,7 @@ from specrace.heads.training.session import HeadWork, WorkSettings
 from specrace.heads.training.shards import DataMaker, DataRecipe, open_shards, read_description
 from specrace.heads.training.shortlist import choose_shortlist, coverage, offsets
 from specrace.heads.training.trainer import HeadRecipe
+from specrace.model.loading import load_target
 from specrace.model.target import Target
 from specrace.model.weights.fingerprint import fingerprint
 from tests.models import byte_tokenizer, tiny_model
@@ -345,8 +350,9 @@ def test_a_hydra_head_has_as_many_heads_as_depths(
         list(hydra.train(replace(recipe, depths=3)))
 
 
-def test_masks_alone_are_trained_and_exported(work: HeadWork, tmp_path: Path) -> None:
+def test_masks_alone_are_trained_and_exported(work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target stays as it is, and the card says so."""
+    monkeypatch.setattr(trainer, "HELD_OUT_EVERY", 3)
     space = HeadWork(replace(work.settings, folder=tmp_path, kind="space"))
     space.data, space.target = work.data, work.target
     before = fingerprint(work.target.model)
@@ -360,6 +366,26 @@ def test_masks_alone_are_trained_and_exported(work: HeadWork, tmp_path: Path) ->
     torch.testing.assert_close(head.masks.embeddings.float(), trained, atol=1e-2, rtol=1e-2)
     start = work.parts.embeddings[torch.cat([space.trained.answer(place) for place in space.trained.training])].mean(0)
     assert not torch.allclose(trained[0], start) and not torch.allclose(trained[0], trained[1])
+
+
+def test_a_target_is_trained_with_its_masks(work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written as a model's folder: other layers, the same embeddings, and masks that its lane gets by itself."""
+    monkeypatch.setattr(trainer, "HELD_OUT_EVERY", 3)
+    tuned = HeadWork(replace(work.settings, folder=tmp_path, kind="space-target"))
+    tuned.data, tuned.target = work.data, work.target
+    rows = list(tuned.train(replace(RECIPE, kind="space-target", epochs=0.5)))
+    assert rows[-1]["state"] > 0
+    tuned.export(tmp_path / "model")
+    assert "trained together with 2 masks" in " ".join((tmp_path / "model" / "README.md").read_text().split())
+    target = load_target(str(tmp_path / "model"), adapter="none")
+    attach_heads(target, [], head_lanes())
+    head, first = target.heads["space"], deepcopy(work.target.model).float()
+    assert head.depth == RECIPE.depths and target.fingerprint != work.target.fingerprint
+    assert torch.equal(target.model.get_input_embeddings().weight, first.get_input_embeddings().weight)
+    layers = [model.model.layers[0].mlp.up_proj.weight for model in (target.model, first)]
+    assert not torch.equal(*layers)
+    *_, finished = race(target, (3, 4, 5, 6), RaceSpec(("space",), 16))
+    assert isinstance(finished, Finished) and all(lane.identical for lane in finished.lanes)
 
 
 def test_a_race_computes_the_logits_of_training(work: HeadWork, tmp_path: Path) -> None:

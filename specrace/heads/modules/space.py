@@ -6,6 +6,7 @@ token. One forward over all masks after the conversation's keys and values gives
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -29,6 +30,11 @@ class Space(nn.Module):
         self._decoder = [model.base_model]
         model.requires_grad_(requires_grad=False)
 
+    def _read(self, decoder: Any, batch: Batch) -> Any:
+        """The output and the cache of the layers for all tokens but the last two."""
+        with torch.no_grad():
+            return _call(decoder, batch)
+
     @torch.no_grad()
     def start(self, embeddings: Tensor, tokens: Tensor) -> None:
         """Begin every mask as the mean embedding of these `tokens`; `embeddings` [V, d] are the target's."""
@@ -42,13 +48,7 @@ class Space(nn.Module):
         # A mask guesses two places ahead at least, so the last two tokens of a text need none.
         first, ids = batch.width - 2, batch.ids[:, :-2]
         places = ids.shape[1] - first
-        with torch.no_grad():
-            cache = decoder(
-                input_ids=ids,
-                attention_mask=batch.is_token[:, :-2].long(),
-                position_ids=batch.positions[:, :-2],
-                use_cache=True,
-            ).past_key_values
+        cache = self._read(decoder, batch).past_key_values
         after = batch.positions[:, first:-2, None] + 1 + torch.arange(count, device=ids.device)
         dtype = decoder.dtype
         masks = self.mask_embeddings.weight[:count].to(dtype).expand(len(ids), places, count, -1)
@@ -65,6 +65,53 @@ class Space(nn.Module):
     def logits(self, outputs: Tensor, rows: Tensor) -> Tensor:
         """Logits [..., Vd] of outputs [..., d]; `rows` [Vd, d]: the target's output matrix."""
         return functional.linear(outputs, rows.to(outputs.dtype))
+
+
+class SpaceTarget(Space):
+    """Masks, and the target's layers, which are trained with them as in SPACE.
+
+    The tokens' embeddings and the output layer stay as they are; SPACE trains them too.
+    """
+
+    def read_with(self, model: Any) -> None:
+        """Train a copy of this model in float32, `model`."""
+        super().read_with(model)
+        self.model = deepcopy(model).float()
+        for parameter in self.layer_parameters():
+            parameter.requires_grad = True
+        self._decoder = [self.model.base_model]
+        # The layers' outputs [B, T - 2, d] for the tokens of the last batch, from which the target itself chooses.
+        self.own = torch.zeros(0)
+
+    def layer_parameters(self) -> list[nn.Parameter]:
+        """The weights that are trained with the masks: all but those of the embeddings and of the output layer."""
+        embeddings = self.model.get_input_embeddings().weight
+        return [parameter for parameter in self.model.base_model.parameters() if parameter is not embeddings]
+
+    def _read(self, decoder: Any, batch: Batch) -> Any:
+        """The output and the cache of the layers, which learn, for all tokens but the last two."""
+        output = _call(decoder, batch)
+        self.own = output.last_hidden_state
+        return output
+
+    def drift(self, batch: Batch, rows: Tensor) -> Tensor:
+        """The cross-entropy of the layers' own next tokens against the first target's, over the last batch's answers.
+
+        `rows` [V, d]: the output matrix. It holds the texts near those of the first target.
+        """
+        chosen = batch.is_guessed(1)[:, :-1]
+        wanted = (batch.last_states(1)[:, :-1][chosen] @ rows.T).float().softmax(-1)
+        return functional.cross_entropy(self.logits(self.own[:, batch.width - 1 :][chosen], rows).float(), wanted)
+
+
+def _call(decoder: Any, batch: Batch) -> Any:
+    """The output of a model's layers for all tokens of a batch but the last two, with a cache."""
+    return decoder(
+        input_ids=batch.ids[:, :-2],
+        attention_mask=batch.is_token[:, :-2].long(),
+        position_ids=batch.positions[:, :-2],
+        use_cache=True,
+    )
 
 
 def _mask(is_token: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:

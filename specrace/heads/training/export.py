@@ -7,19 +7,22 @@ target's output rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from specrace.core.errors import InputError, shorten
 from specrace.heads.checkpoint import Checkpoint, write_checkpoint
 from specrace.heads.modules.config import HeadConfig
 from specrace.heads.training.evaluation import Acceptance
 from specrace.heads.training.shards import DataDescription
 from specrace.heads.training.shortlist import offsets
 from specrace.heads.training.trainer import HeadRecipe, Progress, read_levels
+from specrace.model.target import MASKS
+from specrace.model.weights.fingerprint import fingerprint
 
 ARCHITECTURES = {
     "block": "DSparkDraftModel",
@@ -28,9 +31,10 @@ ARCHITECTURES = {
     "medusa": "MedusaModel",
     "hydra": "HydraModel",
     "space": "SpaceMasks",
+    "space-target": "SpaceMasks",
 }
 # What heads of some kinds guess from each token; others guess chains.
-_DRAFTS = {"block": "blocks", "space": "masks in chains"}
+_DRAFTS = {"block": "blocks", "space": "masks in chains", "space-target": "masks in chains"}
 # A head that ships with the package is at most this large.
 MAX_SHIPPED_BYTES = 10_000_000
 
@@ -61,7 +65,7 @@ def export(head: TrainedHead, target_config: Any, out: Path) -> None:
 
     The tensors are in bfloat16; masks, a few kB, are in float32.
     """
-    vocab_size, has_masks = target_config.vocab_size, head.recipe.kind == "space"
+    vocab_size, has_masks = target_config.vocab_size, head.recipe.kind.startswith("space")
     dtype = torch.float32 if has_masks else torch.bfloat16
     tensors = {name: tensor.to(dtype).contiguous() for name, tensor in head.tensors.items()}
     if not has_masks:
@@ -69,6 +73,20 @@ def export(head: TrainedHead, target_config: Any, out: Path) -> None:
     if head.recipe.kind == "eagle3":
         tensors["t2d"] = torch.zeros(vocab_size, dtype=torch.bool).index_fill(0, head.shortlist, value=True)
     write_checkpoint(Checkpoint("The head", _config(head, target_config), tensors), out)
+
+
+def export_target(model: Any, tokenizer: Any, head: TrainedHead, out: Path) -> None:
+    """Write a trained target as a model's folder, and its masks into `MASKS` in it. Raises InputError if that fails."""
+    try:
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+    except OSError as error:
+        raise InputError(
+            f"The model cannot be written to {shorten(out)} ({shorten(error)}); give another folder with --out."
+        ) from error
+    # The masks belong to the weights that were trained with them.
+    data = replace(head.data, target=f"{head.data.target}, trained with masks", fingerprint=fingerprint(model))
+    export(replace(head, data=data), model.config, out / MASKS)
 
 
 def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
@@ -84,12 +102,11 @@ def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
         "target_name": head.data.target,
         "target_fingerprint": head.data.fingerprint,
     }
-    if kind == "space":
-        masks = {"num_masks": head.recipe.depths, "frozen_target": True, "torch_dtype": "float32"}
-        return config | masks | {"model_type": kind}
+    if kind.startswith("space"):
+        masks = {"num_masks": head.recipe.depths, "frozen_target": kind == "space"}
+        return config | masks | {"model_type": "space", "torch_dtype": "float32"}
     if kind == "medusa":
-        num_heads = len({name.split(".")[0] for name in head.tensors})
-        return config | {"medusa_num_heads": num_heads, "medusa_num_layers": 1}
+        return config | {"medusa_num_heads": head.recipe.depths, "medusa_num_layers": 1}
     if kind == "hydra":
         sizes_of_heads = {"hydra_num_heads": head.recipe.depths, "hydra_num_layers": 1}
         return config | sizes_of_heads | {"hydra_head_arch": "mlp", "grounded_heads": True, "hidden_state_offset": 0}
@@ -146,8 +163,7 @@ tags: [speculative-decoding, {recipe.kind}]
 
 # {recipe.kind} head for {data.target}
 
-The head drafts for this target alone (fingerprint `{data.fingerprint}`), and guesses {len(head.shortlist):,} tokens.
-{_size(recipe, file_bytes)}
+{_about(head, file_bytes)}
 
 ## How it was made
 
@@ -176,11 +192,21 @@ def _drafts(recipe: HeadRecipe) -> str:
     return f"{_DRAFTS.get(recipe.kind, 'chains')} of {recipe.depths}"
 
 
-def _size(recipe: HeadRecipe, file_bytes: int) -> str:
-    """How large the head is; for masks also that they are all that was trained."""
+def _about(head: TrainedHead, file_bytes: int) -> str:
+    """What the head fits and how large it is; for masks also what was trained."""
+    recipe, data = head.recipe, head.data
+    if recipe.kind == "space-target":
+        return (
+            f"This is {data.target} (fingerprint `{data.fingerprint}`), whose layers were then trained together with\n"
+            f"{recipe.depths} masks, in `{MASKS}`. Its texts are its own: a race compares lanes with this model alone."
+        )
+    size = f"{file_bytes / 1e6:.1f} MB in bfloat16."
     if recipe.kind == "space":
-        return f"It is the embeddings of {recipe.depths} masks ({file_bytes / 1e3:.1f} kB); the target is unchanged."
-    return f"{file_bytes / 1e6:.1f} MB in bfloat16."
+        size = f"It is the embeddings of {recipe.depths} masks ({file_bytes / 1e3:.1f} kB); the target is unchanged."
+    return (
+        f"The head drafts for this target alone (fingerprint `{data.fingerprint}`), and guesses "
+        f"{len(head.shortlist):,} tokens.\n{size}"
+    )
 
 
 def _guessed(recipe: HeadRecipe) -> str:

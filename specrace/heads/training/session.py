@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 
 from specrace.core.errors import InputError, shorten
+from specrace.heads.modules.space import SpaceTarget
 from specrace.heads.training.evaluation import Acceptance, measure
-from specrace.heads.training.export import Figures, TrainedHead, card, export
+from specrace.heads.training.export import Figures, TrainedHead, card, export, export_target
 from specrace.heads.training.questions import Overlap, bench_questions, read_questions
 from specrace.heads.training.shards import DataDescription, DataMaker, DataRecipe, open_shards, read_description
 from specrace.heads.training.shortlist import coverage
@@ -80,7 +81,7 @@ class HeadWork:
 
         Raises InputError also for masks of a target whose layers see a part of the text only.
         """
-        if recipe.kind == "space" and any(reach.is_limited for reach in self.target.reaches.values()):
+        if recipe.kind.startswith("space") and any(reach.is_limited for reach in self.target.reaches.values()):
             raise InputError(
                 f"Layers of {self.target.name} see a part of the text only, and masks are trained for models whose "
                 "layers see all of it; give another --model or --kind."
@@ -146,13 +147,22 @@ class HeadWork:
     def head(self) -> TrainedHead:
         """The head of the checkpoint."""
         run = self.trained
-        tensors = {name: tensor.detach() for name, tensor in run.head.state_dict().items()}
+        # A trained target is no part of the head: `export` writes it beside its masks.
+        weights = run.head.state_dict().items()
+        tensors = {name: tensor.detach() for name, tensor in weights if not name.startswith("model.")}
         return TrainedHead(tensors, run.shortlist, run.recipe, run.progress, read_description(self.data))
 
     def export(self, out: Path | None) -> str:
-        """Write the head and its card; returns a line that says where."""
+        """Write the head and its card; returns a line that says where.
+
+        A trained target is written as a model's folder, with its masks in the folder `masks` in it.
+        """
         folder = out or self.run_folder / "head"
-        export(self.head, self.parts.config, folder)
+        head, module = self.head, self.trained.head
+        if isinstance(module, SpaceTarget):
+            export_target(module.model, self.target.tokenizer, head, folder)
+        else:
+            export(head, self.parts.config, folder)
         (folder / "README.md").write_text(self.card(folder), encoding="utf-8")
         return f"wrote {folder}"
 

@@ -29,25 +29,29 @@ from specrace.heads.modules.config import HeadConfig
 from specrace.heads.modules.eagle import Eagle, Eagle3
 from specrace.heads.modules.hydra import Hydra
 from specrace.heads.modules.medusa import Medusa
-from specrace.heads.modules.space import Space
+from specrace.heads.modules.space import Space, SpaceTarget
 from specrace.heads.training.block_start import start_block
 from specrace.heads.training.linear_start import start_hydra, start_linear
 from specrace.heads.training.shards import Shard
 from specrace.heads.training.shortlist import choose_shortlist
 
-KINDS: dict[str, type[Block] | type[Eagle] | type[Eagle3] | type[Medusa] | type[Hydra] | type[Space]] = {
+Module = Block | Eagle | Eagle3 | Medusa | Hydra | Space
+KINDS: dict[str, type[Module]] = {
     "block": Block,
     "eagle": Eagle,
     "eagle3": Eagle3,
     "medusa": Medusa,
     "hydra": Hydra,
     "space": Space,
+    "space-target": SpaceTarget,
 }
 CHECKPOINT = "checkpoint.pt"
 SAVE_SECONDS = 120.0
 # The weight of a depth's loss, divided by the weight of the loss of the depth before.
 DECAY = 0.8
 WARMUP_STEPS, REPORT_STEPS = 10, 10
+# The rate of a target's layers, relative to that of the masks that are trained with them.
+LAYER_RATE = 0.02
 HELD_OUT_EVERY = 20
 
 
@@ -139,7 +143,7 @@ class HeadRun:
         answers = [self.answer(place) for place in self.training]
         vocab_size = parts.config.vocab_size
         # At a mask the target guesses by its own output layer, which has all tokens.
-        size = vocab_size if recipe.kind == "space" else recipe.shortlist
+        size = vocab_size if issubclass(KINDS[recipe.kind], Space) else recipe.shortlist
         self.shortlist = choose_shortlist(answers, size, vocab_size, parts.ends)
         self.rows = parts.output[self.shortlist]
         sizes = HeadConfig.fitting(parts.config, len(self.shortlist), len(self.levels) - 1, recipe.depths)
@@ -271,10 +275,11 @@ class HeadRun:
         """One step of the optimisers; returns the losses by depth, and that of the states."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group.get("relative_rate", 1.0)
         with torch.autocast("cpu", torch.bfloat16):
             losses, state_loss = self.losses(batch)
-        total = sum(loss * DECAY**depth for depth, loss in enumerate(losses)) + self.recipe.state_weight * state_loss
+        weight = 1.0 if isinstance(self.head, SpaceTarget) else self.recipe.state_weight
+        total = sum(loss * DECAY**depth for depth, loss in enumerate(losses)) + weight * state_loss
         assert isinstance(total, Tensor)
         if not total.isfinite():
             raise InputError(f"The loss is not finite at step {self.progress.step}; train with a lower --rate.")
@@ -288,7 +293,8 @@ class HeadRun:
     def losses(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """The cross-entropy of every depth against the target's distribution over the shortlist, and the states' error.
 
-        The states' error is the smooth L1 distance of EAGLE-1's outputs to the target's states; 0 for other kinds.
+        The states' error is the smooth L1 distance of EAGLE-1's outputs to the target's states; for a target that is
+        trained, how far it drifts; 0 for other kinds.
         """
         outputs = self.head.guesses(batch, self.parts.embeddings[batch.ids], self.recipe.depths)
         with torch.no_grad():
@@ -298,6 +304,8 @@ class HeadRun:
             chosen = batch.is_guessed(depth)
             logits = self.head.logits(output[chosen], self.rows).float()
             losses.append(functional.cross_entropy(logits, target[:, depth - 1 :][chosen]))
+        if isinstance(self.head, SpaceTarget):
+            return losses, self.head.drift(batch, self.rows)
         return losses, state_error(outputs, batch) if isinstance(self.head, Eagle) else torch.zeros(())
 
     def save(self) -> None:
@@ -367,6 +375,10 @@ def _read_state(file: Path) -> dict[str, Any]:
 
 def optimizers(head: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
     """Muon for matrices, AdamW for vectors, also those of masks, and for an output matrix over the vocabulary."""
+    if isinstance(head, SpaceTarget):
+        layers: dict[str, Any] = {"params": head.layer_parameters(), "relative_rate": LAYER_RATE}
+        masks: dict[str, Any] = {"params": list(head.mask_embeddings.parameters())}
+        return [torch.optim.AdamW([masks, layers], lr=rate, betas=(0.9, 0.98), weight_decay=0.0)]
     by_adam = ("lm_head", "mask_embeddings")
     matrices = [p for name, p in head.named_parameters() if p.ndim == 2 and not name.startswith(by_adam)]
     others = [p for name, p in head.named_parameters() if p.ndim != 2 or name.startswith(by_adam)]
