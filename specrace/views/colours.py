@@ -8,15 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 # A method's index in the registry determines its colour; after the last colour, the first is used again.
 HUES = ("#767676", "#e69f00", "#cc79a7", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#a3a13a")
 
+# The exceptions: with them, no lane of the page's presets has the colour of a lane before it, so that it looks the same
+# in every race.
+_OWN_HUES = {"bigram": 7, "jacobi": 7, "suffix": 3, "fusion": 1}
 
-def hue_number(index: int) -> int:
-    """The index in HUES of the colour of the method at `index` in the registry."""
-    return index % len(HUES)
+
+def hue_number(method: str, index: int) -> int:
+    """The index in HUES of the colour of `method`, which is at `index` in the registry."""
+    return _OWN_HUES.get(method, index % len(HUES))
 
 
 def lane_hues(methods: Iterable[str]) -> Mapping[str, str]:
     """Lane -> colour, for the names of a registry in its order; any other lane gets the last colour."""
-    hues = {name: HUES[hue_number(index)] for index, name in enumerate(methods)}
+    hues = {name: HUES[hue_number(name, index)] for index, name in enumerate(methods)}
     return defaultdict(lambda: HUES[-1], hues)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from specrace.core.events import Event, Finished, Started
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.engine.spec import DEFAULT_LANES
+from specrace.ui.page.settings_panel import PRESETS
 from specrace.ui.stage import parts
 from specrace.views.colours import HUES, lane_hues, race_hues
 from specrace.views.frames import RaceView
@@ -177,18 +179,27 @@ def test_a_lane_has_the_same_colour_on_the_page_and_in_the_terminal() -> None:
 
 
 def test_the_lanes_of_a_race_have_different_colours() -> None:
-    # The registry gives lookahead and fusion the same colour; servers have no method.
-    lanes = ["vanilla", "trie", "trie:n=3", "fusion", "trie:n=5", "lookahead", "a server", "another server"]
+    # The registry gives the trie and Medusa the same colour; servers have no method.
+    lanes = ["vanilla", "trie", "trie:n=3", "fusion", "trie:n=5", "medusa", "a server", "another server"]
     hues, by_method = race_hues(lanes, list(METHODS)), lane_hues(METHODS)
-    assert by_method["lookahead"] == by_method["fusion"]
+    assert by_method["trie"] == by_method["medusa"]
     assert [hues[lane] for lane in ("vanilla", "trie", "fusion")] == [
         by_method[method] for method in ("vanilla", "trie", "fusion")
     ]
     assert len({hues[lane] for lane in lanes}) == len(lanes)
-    # In the default race fusion stands beside the trie's blue, so its free colour must not be the other blue.
-    assert race_hues(DEFAULT_LANES, list(METHODS))["fusion"] == "#e69f00"
     many = race_hues([f"trie:n={n}" for n in range(2, 20)], list(METHODS))
     assert many["trie:n=19"] == by_method["trie"], "a lane must get its method's colour when no other colour is free"
+
+
+def test_the_lanes_of_the_presets_have_the_same_colour_in_every_race() -> None:
+    by_method = lane_hues(METHODS)
+    lanes = {lane for preset in PRESETS for lane in preset.common.get("lanes", DEFAULT_LANES)}
+    assert len({by_method[lane] for lane in lanes}) == len(lanes) >= 7
+    # Whatever else is in the race, in the registry's order, as the page has it.
+    order = [name for name, method in METHODS.items() if not method.twin_of]
+    for lane, other in itertools.product(lanes, order):
+        hues = race_hues(sorted({lane, other}, key=order.index), list(METHODS))
+        assert hues[lane] == by_method[lane], (lane, other)
 
 
 def test_a_truncated_recording_plays_to_its_end_and_says_so(call_main, tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def stage_style() -> str:
 
 
 def describe_methods() -> list[MethodCard]:
-    """What the stage knows about each method before a race. A method's index in the registry determines its colour."""
+    """What the stage knows about each method before a race."""
     return [
-        MethodCard(method.name, method.title, method.summary, hue_number(index))
+        MethodCard(method.name, method.title, method.summary, hue_number(method.name, index))
         for index, method in enumerate(METHODS.values())
     ]
