@@ -71,6 +71,22 @@ export const cases = {
       [`${SHOWN} and so on`, 3, "100", "2.5", "3/4 accepted", "1.3×", "✓ identical to vanilla so far"],
     ];
   },
+  "the draft tokens that the row does not show are counted, while it shows the others": () => {
+    const draft = { step: 0, drafted: 13, accepted: 2, accepted_text: "ab", rejected: ["c", "d"] };
+    const drafts = [draft, { ...draft, drafted: 4 }, { ...draft, drafted: null, rejected: [] }];
+    const counts = drafts.map((one) => {
+      const pane = drawPane({ ...FRAME, draft: one });
+      pane.settle();
+      return pane.rest.textContent;
+    });
+    const pane = drawPane({ ...FRAME, draft });
+    pane.settle();
+    pane.clear();
+    return [
+      [counts, pane.rest.textContent],
+      [["+9", "", ""], ""],
+    ];
+  },
   "thoughts are folded, from the beginning to the mark after them": () => {
     const texts = ["<think>\nFirst ", "a thought", ".</thi", "nk>\n\nThe answer", " follows."];
     const folded = [["<think>", "</think>"], ["", "</think>"], ["<other>", "</other>"], null].map((marks) => {

@@ -21,6 +21,15 @@ export const cases = {
     [drawVerified(" "), drawRejected("\n"), drawProposed("a \n b"), drawRejected(" ")].map((node) => node.textContent),
     ["·", "↵", "a ↵ b", "·"],
   ],
+  "of an accepted run, only single blanks may collapse at a line's end": () => {
+    const texts = ["two words", "a  b\tc", "if x:\n  y = 1", " [1]  so "];
+    const nodes = texts.map((text) => drawAccepted(text, 2));
+    const spacing = nodes.map((node) => [...node.querySelectorAll(".spacing")].map((part) => part.textContent));
+    return [
+      [nodes.map((node) => node.textContent), spacing],
+      [texts, [[], ["  ", "\t"], ["  "], ["  "]]],
+    ];
+  },
   "the blank before a citation mark does not break, and no text changes": () => {
     const texts = ["in  [12] and [1].", " [", "[2]", "a [b] c[0]"];
     const nodes = texts.map((text) => drawOwn(text));

@@ -7,6 +7,7 @@ export const TOOLTIPS = {
     "A server's time, as the client saw it, network included. It is not race time, so there is no speedup and no place.",
   rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
   tau: "Tokens per step. A step is one forward pass of the model; vanilla has 1.00.",
+  rest: "Draft tokens that have no room here, or are on other branches: the step inspector shows them.",
   counts: "Draft tokens accepted / draft tokens verified.",
   badge: "Whether this lane wrote exactly what its reference wrote: vanilla or, if the badge names one, a server.",
   loops: "The text repeats itself, which flatters every drafter that copies.",

@@ -1,7 +1,7 @@
 // A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place and height,
 // so that a changing draft never moves the text.
 /** @import { LaneFrame, LaneMeters, ShownDraft } from "../lib/wire.d.ts" */
-import { make, setText } from "../lib/dom.js";
+import { make, setText, setWords } from "../lib/dom.js";
 import { formatSpeedup } from "../lib/format.js";
 import { hueOf, isServed, shortTitle } from "../lib/lanes.js";
 import { withoutBidiControls } from "../lib/pieces.js";
@@ -95,7 +95,8 @@ export class Pane {
     this.text.setAttribute("role", "region");
     this.text.setAttribute("aria-label", `Text of ${method.title}`);
     this.body = make("p", "", "");
-    this.hint = make("p", "hint", method.summary ?? "");
+    this.hint = make("p", "hint");
+    setWords(this.hint, method.summary ?? "");
     this.ending = make("small", "ending");
     // In reverse order: the style sheet shows the last element first (column-reverse), so that the text's end stays
     // visible.
@@ -106,8 +107,9 @@ export class Pane {
     const foot = make("footer");
     this.label = make("span", "draft-label");
     this.draft = make("span", "draft");
+    this.rest = make("span", "draft-rest", "", TOOLTIPS.rest);
     this.counts = make("span", "counts", "", TOOLTIPS.counts);
-    foot.append(this.label, this.draft, this.counts);
+    foot.append(this.label, this.draft, this.rest, this.counts);
     this.node.append(head, this.text, foot);
     this.draftStep = -1;
     this.marks = marks;
@@ -129,6 +131,7 @@ export class Pane {
     if (lines > 0) this.text.style.setProperty("--line", `${height / lines}px`);
     else this.text.style.removeProperty("--line");
     this.markCut();
+    this.countRest();
   }
 
   // Notes whether a part of the text is above the pane's edge, where it then fades.
@@ -156,6 +159,7 @@ export class Pane {
     this.draft.replaceChildren();
     this.draftStep = -1;
     this.meters = this.lastDraft = undefined;
+    this.setCounted(undefined);
     for (const figure of [this.speedup, this.rate, this.tau]) figure.textContent = "–";
     this.range.textContent = "";
     this.label.textContent = this.counts.textContent = this.ending.textContent = "";
@@ -328,6 +332,7 @@ export class Pane {
     this.label.textContent = `drafted ${draft.drafted}`;
     this.label.dataset.kind = "proposed";
     this.draft.replaceChildren(drawProposed(draft.accepted_text + draft.rejected.join("")));
+    this.setCounted(undefined);
   }
 
   /** @param {ShownDraft} draft */
@@ -337,6 +342,28 @@ export class Pane {
     this.label.textContent = words;
     const rejected = draft.rejected.map(drawRejected);
     this.draft.replaceChildren(...(draft.accepted_text ? [drawVerified(draft.accepted_text)] : []), ...rejected);
-    this.clearTask = schedule(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
+    this.setCounted(draft);
+    this.clearTask = schedule(() => {
+      rejected.forEach((node) => node.remove());
+      this.setCounted(undefined);
+    }, REJECTED_MS);
+  }
+
+  // `draft`: what the row shows, or undefined if it shows no verdict.
+  /** @param {ShownDraft | undefined} draft */
+  setCounted(draft) {
+    this.counted = draft;
+    this.countRest();
+  }
+
+  // Says how many draft tokens the row does not show: those of other branches, and those that have no room.
+  countRest() {
+    const { drafted, accepted } = this.counted ?? { drafted: 0, accepted: 0 };
+    const top = this.draft.firstElementChild?.getBoundingClientRect().bottom;
+    const shown = [...this.draft.querySelectorAll(".rejected")].filter(
+      (node) => node.getBoundingClientRect().top <= top,
+    ).length;
+    const rest = (drafted ?? accepted) - accepted - shown;
+    setText(this.rest, rest > 0 ? `+${rest}` : "");
   }
 }

@@ -6,6 +6,8 @@ const BLANK = "·";
 const NEW_LINE = "↵";
 // The blank before a citation mark such as "[2]", whose number may still come.
 const BEFORE_MARK = /([ \t]+)(?=\[(?:\d|$))/;
+// Blanks that a text needs whole: several in a row, tabs, and those that indent a line.
+const SPACING = /( {2,}|[ ]*\t[ \t]*|(?<=\n)[ \t]+)/;
 
 // Text that was not drafted: tokens that the model predicted itself.
 export function drawOwn(text) {
@@ -15,12 +17,23 @@ export function drawOwn(text) {
 // The run of `count` draft tokens that were accepted in one step.
 export function drawAccepted(text, count) {
   const run = make("span", "run", "", `${count} draft ${count > 1 ? "tokens" : "token"} accepted in one step`);
-  return keepMarks(run, text);
+  return keepMarks(run, text, keepSpacing);
+}
+
+/**
+ * A tinted text in parts. The style sheet lets the blank at a line's end collapse, which would be tinted though no word
+ * follows it; with it, other blanks would collapse, so each of these is an element that keeps its own.
+ * @param {string} text
+ */
+export function keepSpacing(text) {
+  return text.split(SPACING).map((part, index) => (index % 2 ? make("span", "spacing", part) : part));
 }
 
 // Writes a text in which no line begins with a citation mark: the blank before it, every second part, does not break.
-function keepMarks(node, text) {
-  node.append(...text.split(BEFORE_MARK).map((part, index) => (index % 2 ? make("span", "kept", part) : part)));
+// `draw` returns the other parts' nodes.
+function keepMarks(node, text, draw = (part) => [part]) {
+  const parts = text.split(BEFORE_MARK);
+  node.append(...parts.flatMap((part, index) => (index % 2 ? [make("span", "kept", part)] : draw(part))));
   return node;
 }
 

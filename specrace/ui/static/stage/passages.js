@@ -2,6 +2,7 @@
 // count code points, as in Python, hence the arrays of characters.
 /** @import { FrameChanges, LaneFrame, ShownPassage } from "../lib/wire.d.ts" */
 import { closest, make } from "../lib/dom.js";
+import { keepSpacing } from "../panes/tokens.js";
 import { Sources } from "./sources.js";
 
 const REDRAW_MS = 250;
@@ -65,7 +66,8 @@ class Passage {
     const runs = this.links.filter((link) => link.start < end && start < link.end).map((link) => link.run);
     const names = [this.evidence[start] && "evidence", runs.length && "drafted"].filter(Boolean);
     if (!names.length) return document.createTextNode(text);
-    const mark = make("mark", names.join(" "), text);
+    const mark = make("mark", names.join(" "));
+    mark.append(...keepSpacing(text));
     STRETCHES.set(mark, { start, end, runs });
     if (runs.length) mark.tabIndex = -1;
     return mark;
