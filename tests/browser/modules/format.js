@@ -43,11 +43,14 @@ export const cases = {
       lanes: [
         [1, 1, 1],
         [2.44, 2.2, 2.65],
+        [1.9, 1.88, 1.94],
       ],
     };
+    const ranges = [0, 1, 2].map((lane) => describeRange(repeated, lane));
+    // Of speedups that are equal as shown there is no range.
     return [
-      [describeRange(repeated, 0), describeRange(repeated, 1), describeRange(null, 1)],
-      ["", "2.2 to 2.7, 5 runs", ""],
+      [ranges, describeRange(null, 1)],
+      [["", "2.2 to 2.7, 5 runs", ""], ""],
     ];
   },
   "a noun in the singular and the plural": () => [

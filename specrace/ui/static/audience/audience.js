@@ -76,9 +76,10 @@ export class Audience {
 
   async show() {
     if (!this.origin) {
-      // A quiet line for the presenter, because the audience sees it too.
+      // A line for the presenter, not a dialog, because the audience sees it too.
       this.stage.announce(
         "Phones cannot reach this server here; start it with --host 0.0.0.0, and open this page under the address that phones use.",
+        "bad",
       );
       return;
     }

@@ -69,7 +69,7 @@ export class Gallery {
     );
     const facts = describeRecording(card).split(" · ");
     const small = make("small");
-    small.append(facts.slice(0, -1).join(" · "), " · ", make("time", "", facts.at(-1)));
+    small.append(facts.slice(0, -1).join(", "), " ", make("time", "", facts.at(-1)));
     node.append(small);
     node.addEventListener("click", () => this.play(card.name));
     return node;

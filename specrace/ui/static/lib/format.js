@@ -23,15 +23,15 @@ export function rankingSpeedup({ speedup }) {
 }
 
 /**
- * The range of lane `index`'s speedup over several runs: "2.2 to 2.6, 5 runs". Empty for vanilla (lane 0), and after
- * one run (`repeated` is null).
+ * The range of lane `index`'s speedup over several runs: "2.2 to 2.6, 5 runs". Empty for vanilla (lane 0), if all runs
+ * show the same speedup, and after one run (`repeated` is null).
  * @param {ShownRepeated | null} repeated
  * @param {number} index
  */
 export function describeRange(repeated, index) {
   if (!repeated || !index) return "";
-  const [, low, high] = repeated.lanes[index];
-  return `${formatSpeedup(low).slice(0, -1)} to ${formatSpeedup(high).slice(0, -1)}, ${countOf(repeated.runs, "run")}`;
+  const [low, high] = repeated.lanes[index].slice(1).map((speedup) => formatSpeedup(speedup).slice(0, -1));
+  return low === high ? "" : `${low} to ${high}, ${countOf(repeated.runs, "run")}`;
 }
 
 // Which clocks the lanes are timed by.

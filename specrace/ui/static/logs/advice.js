@@ -119,7 +119,7 @@ export class Costs {
   constructor(onChange) {
     this.node = make("div", "advice-costs");
     this.curve = this.addField("Your GPU", onChange);
-    this.size = this.addField("Model size, on a GPU", onChange);
+    this.size = this.addField("Model size, on a named GPU", onChange);
     this.batch = this.addField("Requests at a time", onChange);
   }
 

@@ -99,8 +99,8 @@ export function showResults(host, rows, why, race) {
   const body = make("tbody");
   for (const [name, , title] of COLUMNS) {
     const cell = make("th", "", "", title);
-    // On a phone a name continues below its slash.
-    cell.append(...name.split(/(?<=\/)/).flatMap((part) => [part, make("wbr")]));
+    // On a phone a long name continues below its slash.
+    cell.append(...name.split(/(?<=\/)(?=\w{2})/).flatMap((part) => [part, make("wbr")]));
     head.append(cell);
   }
   const best = why && Math.max(...rows.map(rankingSpeedup));
