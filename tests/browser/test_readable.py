@@ -95,6 +95,25 @@ CUT_DRAFTS = """() => [...document.querySelectorAll(".draft > span")].filter((no
   const [token, strip] = [node, node.parentElement].map((part) => part.getBoundingClientRect());
   return token.width && token.top < strip.bottom && (token.right > strip.right + 1 || token.bottom > strip.bottom + 1);
 }).map((node) => node.textContent)"""
+# The texts below the digit of the countdown. A digit of this typeface is two thirds of its line high, and half as wide.
+COVERED = """() => {
+  const node = document.querySelector(".countdown"), size = parseFloat(getComputedStyle(node).fontSize);
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  const { x, y, width, height } = range.getBoundingClientRect();
+  const middle = y + height / 2, half = 0.35 * size;
+  const digit = { left: x, right: x + width, top: middle - half, bottom: middle + half };
+  const walker = document.createTreeWalker(document.querySelector(".arena"), NodeFilter.SHOW_TEXT), covered = [];
+  while (walker.nextNode()) {
+    const text = walker.currentNode;
+    if (node.contains(text) || !text.data.trim() || !text.parentElement.checkVisibility({ visibilityProperty: true }))
+      continue;
+    range.selectNodeContents(text);
+    for (const { left, right, top, bottom } of range.getClientRects())
+      if (left < digit.right && right > digit.left && top < digit.bottom && bottom > digit.top) covered.push(text.data);
+  }
+  return covered;
+}"""
 # Touch targets smaller than 44 px. A lane's target is its whole row, and a checkbox's includes its label.
 TARGETS = """() => [...document.querySelectorAll("button, input, select, textarea, a, summary, [role=button]")]
   .map((node) => node.closest("label:has(> [type=checkbox], > [type=radio])") ?? node)
@@ -138,6 +157,11 @@ def check_present(page: Page, width: int, height: int) -> None:
         boxes[name] = box
     for first, second in combinations(boxes, 2):
         assert apart(boxes[first], boxes[second]), (first, second)
+    # The podium is in the console's row, beside its sentence.
+    headline, podium = (page.locator(name).bounding_box() for name in (".announcer", ".podium"))
+    assert headline and (podium is None or (apart(headline, podium) and apart(podium, boxes[".track"])))
+    bar = page.locator(".track .bar").first.bounding_box()
+    assert bar and bar["width"] > width / 2
     for figure in page.locator(".pane .meter:visible").all():
         expect(figure.locator("small")).to_be_visible()
 
@@ -188,6 +212,26 @@ def test_every_lane_s_description_is_whole(app: App, open_page: Any) -> None:
     for width, height in ((1024, 768), *PROJECTORS):
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_function(WHOLE_HINTS)
+
+
+def test_half_of_a_narrow_window_in_present_mode_is_bars(open_recording: Any) -> None:
+    page = open_recording(SIX_LANES, 1024, 768)
+    page.keyboard.press("p")
+    check_present(page, 1024, 768)
+    page.keyboard.press("p")
+
+
+def test_the_countdown_covers_no_words(app: App, open_page: Any) -> None:
+    page = open_page(app.short_url, reduced_motion=False, stopped=True)
+    begin(page)
+    run_clock_until(page, "() => !document.querySelector('.countdown').hidden")
+    for view in ("page", "present"):
+        for width, height in ((1024, 768), *PROJECTORS, (PHONE["width"], PHONE["height"])):
+            page.set_viewport_size({"width": width, "height": height})
+            # The lanes' descriptions stay until the race begins.
+            expect(page.locator(".pane .hint:visible").last).to_be_visible()
+            assert page.evaluate(COVERED) == [], (view, width)
+        page.keyboard.press("p")
 
 
 @pytest.mark.parametrize(("width", "height"), PROJECTORS)
@@ -291,9 +335,9 @@ def test_the_longest_headline_is_not_cut_off(open_recording: Any) -> None:
         "Every other lane printed the same text. The text repeats itself, which flatters copying."
     )
     page.evaluate("words => document.querySelector('.announcer').textContent = words", headline)
-    # The headline takes two lines at most.
+    # The headline takes three lines at most.
     box = page.locator(".announcer").bounding_box()
-    assert box and box["height"] <= 64
+    assert box and box["height"] <= 94
     check_present(page, 1280, 720)
     page.keyboard.press("p")
 

@@ -91,7 +91,7 @@ export const cases = {
     track.conclude(rows, [1, 2, 0], { runs: 5 });
     return [
       [once, see(), words(host, ".tokens")],
-      [["0.40 s", ""], ["median of 5 runs"], ["40 tok in 0.20 s", "40 tok in 0.80 s", "1 run: 50.0 ms"]],
+      [["0.40 s", "", ""], ["median of 5 runs"], ["40 tok in 0.20 s", "40 tok in 0.80 s", "1 run: 50.0 ms"]],
     ];
   },
   "the winner is known from its finish on": () => {
@@ -110,7 +110,10 @@ export const cases = {
       [false, "24.125%", true],
     ];
   },
-  "the clock and its pace": () => [words(draw(40, RACE), ".axis .side b"), ["0.40 s", "slowed 2×"]],
+  "the clock, its pace, and what it counts": () => [
+    words(draw(40, RACE), ".axis .side > :not([hidden])"),
+    ["0.40 s", "slowed 2×", "lanes take turns"],
+  ],
   "a server that finishes first wins nothing": () => {
     const host = put();
     const track = new Track(host);

@@ -9,30 +9,12 @@ import { listen, send } from "../lib/stage_events.js";
 import { drawMask } from "./mask.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
 import { chip, drawChecks, drawNoteRows, drawTrajectory, GROUP_WORDS } from "./notes.js";
+import { drawPreview } from "./preview.js";
 import { NODE_PX, NODE_WORDS, Tree } from "./tree.js";
 
 const TREE_PERIOD_MS = 250;
 const FADE_PX = 36;
 const NO_STEP = "Every step of every lane: its draft tree, what the model accepted, and where the time went.";
-
-// What the inspector shows of a step, under the headings that it will have.
-const PARTS = [
-  [
-    "Draft tree",
-    "The tokens that the drafter proposed, which of them the model accepted, and the model's own token after them.",
-  ],
-  ["Time of this step", "How long drafting, the model's forward and the cache took."],
-  ["Attention mask", "Which draft tokens each token of the draft sees, so that one forward verifies all of them."],
-  ["Drafter details", "What the drafter looked up, and what it found."],
-];
-
-function announceParts() {
-  return PARTS.map(([title, words]) => {
-    const node = make("div", "part");
-    node.append(make("h3", "", title), make("p", "", words));
-    return node;
-  });
-}
 
 /**
  * A lane and its steps: the event, the race time at its end, and the number of tokens before it.
@@ -200,7 +182,7 @@ export class Inspector {
     delete this.node.dataset.step;
     this.words.textContent = NO_STEP;
     // A server tells only what it drafted.
-    this.rest.replaceChildren(...(lanes.every(({ served }) => served) ? [] : announceParts()));
+    this.rest.replaceChildren(...(lanes.every(({ served }) => served) ? [] : drawPreview()));
   }
 
   /** @param {ReadStep[]} steps */

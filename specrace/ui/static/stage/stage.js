@@ -36,7 +36,7 @@ export class Stage {
     this.track = new Track(this.find(".track"));
     this.guess = new Guess(this.find(".guess"));
     this.player = new Player(this.find(".player"), this.replayScreen());
-    this.start = new Start(this.find(".arena"), {
+    this.start = new Start(this.find(".top"), {
       play: () => this.player.play(),
       announce: (sentence) => this.announce(sentence),
       showHeld: (held) => (node.dataset.held = String(held)),
@@ -85,6 +85,7 @@ export class Stage {
 
   setLanes(lanes, total = CONSTANTS.max_new_tokens, marks = null) {
     this.methods = describeLanes(lanes);
+    this.find(".top").style.setProperty("--lanes", String(lanes.length));
     this.track.setUp(this.methods, total);
     this.paneRow.show(this.methods.map((method) => new Pane(method, marks)));
   }

@@ -34,6 +34,8 @@ export class Track {
     this.speed = make("b", "track-speed", "", "How much slower, or faster, than it really was.");
     this.medians = make("small", "medians");
     this.medians.hidden = true;
+    const isOwn = methods.every((method) => !isServed(method));
+    this.turns = make("small", "turns", isOwn ? "lanes take turns" : "");
     this.clock = make(
       "b",
       "clock",
@@ -42,7 +44,7 @@ export class Track {
     );
     const axis = make("div", "track-row axis");
     const side = make("span", "side");
-    side.append(this.clock, this.speed, this.medians);
+    side.append(this.clock, this.speed, this.turns, this.medians);
     axis.append(make("span", "name", "tokens"), this.ticks, side);
     this.host.replaceChildren(...this.rows.map(({ row }) => row), axis);
     this.setFinish(total, true);
@@ -143,7 +145,7 @@ export class Track {
 
   // Says which times the lanes have, in the place of the clock, which has that of the run that was played.
   showMedians(repeated) {
-    this.clock.hidden = this.speed.hidden = Boolean(repeated);
+    this.clock.hidden = this.speed.hidden = this.turns.hidden = Boolean(repeated);
     this.medians.hidden = !repeated;
     if (!repeated) return;
     setText(this.medians, `median of ${countOf(repeated.runs, "run")}`);
