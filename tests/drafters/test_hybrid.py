@@ -17,6 +17,9 @@ from tests.drafters.test_head_tree import Guesser
 from tests.parts import step_verdict
 
 COPIED = (1, 2, 3) * 4 + (1, 2)
+# A text in which no token occurs twice, and one that goes on with a new token: fusion has nothing to draft.
+NEW = (*range(20, 60), 8)
+UNKNOWN = (*range(20, 60), *COPIED, 9)
 GENTLE = CostCurve((1, 33), (1.0, 1.6))
 
 
@@ -27,15 +30,15 @@ def hybrid_of(context: tuple[int, ...], head: Guesser, price: float = 0.3) -> Hy
 def test_the_head_is_asked_only_where_fusion_leaves_more_than_its_price() -> None:
     head = Guesser(0.9)
     assert hybrid_of(COPIED, head).propose(COPIED, 4).tokens[1:3] == (3, 1) and head.forwards == 0
-    assert hybrid_of((7, 8), head).propose((7, 8), 4).tokens[1:3] == (9, 10) and head.forwards > 0
+    assert hybrid_of(NEW, head).propose(NEW, 4).tokens[1:3] == (9, 10) and head.forwards > 0
 
 
 def test_a_step_in_which_the_head_is_left_out_says_nothing_about_its_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     head = Guesser(0.9)
-    hybrid = hybrid_of((7, 8), head)
+    hybrid = hybrid_of(NEW, head)
     monkeypatch.setattr(hybrid.head._cool_down, "skip_step", lambda: True)
     before = hybrid._sum_rates, hybrid._num_rates
-    hybrid.propose((7, 8), 4)
+    hybrid.propose(NEW, 4)
     assert head.forwards == 0 and (hybrid._sum_rates, hybrid._num_rates) == before
 
 
@@ -48,14 +51,14 @@ def test_the_head_is_not_asked_where_its_good_trees_yield_less_than_fusions(
     builder.add(0, 3, 0.5)
     copied = builder.build()
     head = Guesser(0.9)
-    hybrid = HybridDrafter(DrafterInputs((7, 8), 99, head=head, head_price=0.3, curve=CostCurve((1, 9), (1.0, 1.0))))
+    hybrid = HybridDrafter(DrafterInputs(NEW, 99, head=head, head_price=0.3, curve=CostCurve((1, 9), (1.0, 1.0))))
     monkeypatch.setattr(hybrid.fusion, "propose", lambda *_: TokenTree.chain(8))
     monkeypatch.setattr(hybrid.head, "rate", lambda _: rates[0])
     for _ in rates:
-        hybrid.propose((7, 8), 4)
+        hybrid.propose(NEW, 4)
     before = head.forwards
     monkeypatch.setattr(hybrid.fusion, "propose", lambda *_: copied)
-    hybrid.propose((7, 8), 4)
+    hybrid.propose(NEW, 4)
     assert (head.forwards > before) == asked
 
 
@@ -75,6 +78,8 @@ def test_after_the_heads_steps_fusion_knows_the_text() -> None:
     rng = random.Random(4)
     context = (5, 9)
     hybrid = hybrid_of(context, Guesser(0.9))
+    # Its trees have yielded much so far.
+    hybrid._sum_rates = 1e6
     fusion = FusionDrafter(DrafterInputs(context, 99, curve=GENTLE))
     asked = 0
     for _ in range(40):
@@ -94,9 +99,9 @@ def test_after_the_heads_steps_fusion_knows_the_text() -> None:
 
 def test_a_note_names_the_drafter_of_each_token() -> None:
     head = Guesser(0.9)
-    copying, guessing = hybrid_of(COPIED, head), hybrid_of((*COPIED, 9), head)
+    copying, guessing = hybrid_of(COPIED, head), hybrid_of(UNKNOWN, head)
     copied = copying.note(copying.propose(COPIED, 2))
-    guessed = guessing.note(guessing.propose((*COPIED, 9), 2))
+    guessed = guessing.note(guessing.propose(UNKNOWN, 2))
     assert "hybrid head, depth 1, 90% likely" in [row.label for row in guessed.rows]
     assert not any("head" in row.label for row in copied.rows) and copied.rows
 
@@ -105,7 +110,7 @@ def test_a_note_names_the_drafter_of_each_token() -> None:
 def test_a_free_head_is_always_asked_and_a_dear_one_never(price: float) -> None:
     head = Guesser(0.9)
     hybrid_of(COPIED, head, price).propose(COPIED, 4)
-    hybrid_of((7, 8), head, price).propose((7, 8), 4)
+    hybrid_of(NEW, head, price).propose(NEW, 4)
     assert (head.forwards > 0) == (price == 0.0)
 
 
@@ -126,7 +131,7 @@ def test_options_reach_fusion_and_the_head() -> None:
 def test_budget_and_depth_bound_both_trees() -> None:
     head = Guesser(0.9)
     assert max(hybrid_of(COPIED, head).propose(COPIED, 4, depth=1).depths) == 1 and head.forwards == 0
-    context = (*COPIED, 9)
+    context = UNKNOWN
     assert max(hybrid_of(context, head).propose(context, 4, depth=1).depths) == 1 and head.forwards == 1
     assert hybrid_of(context, head).propose(context, 1).tokens == (9, 10)
 
@@ -139,9 +144,11 @@ def test_what_counts_is_the_mass_that_fusion_leaves_at_the_next_token(
     builder.add(builder.add(0, 3, first), 4, second)
     copied = builder.build()
     head = Guesser(0.9)
-    hybrid = hybrid_of((7, 8), head, price=0.5)
+    hybrid = hybrid_of(NEW, head, price=0.5)
+    # Its trees have yielded much so far.
+    hybrid._sum_rates = 99.0
     monkeypatch.setattr(hybrid.fusion, "propose", lambda *_: copied)
-    hybrid.propose((7, 8), 4)
+    hybrid.propose(NEW, 4)
     assert (head.forwards > 0) == asked
 
 
@@ -149,7 +156,7 @@ def test_a_head_as_dear_as_a_step_is_not_asked_and_one_without_guesses_does_not_
     steep = CostCurve((1, 2), (1.0, 9.0))
     head = Guesser()
     for price, forwards in ((1.0, 0), (0.3, 1)):
-        hybrid = HybridDrafter(DrafterInputs((7, 8), 99, head=head, head_price=price, curve=steep))
-        tree = hybrid.propose((7, 8), 4)
+        hybrid = HybridDrafter(DrafterInputs(NEW, 99, head=head, head_price=price, curve=steep))
+        tree = hybrid.propose(NEW, 4)
         assert tree.num_draft == 0 and head.forwards == forwards
         assert "forwards of the head" not in hybrid.note(tree).facts

@@ -71,6 +71,14 @@ class Calibration:
             outcomes.instead[token] = outcomes.instead.get(token, 0) + 1
         self.update(length, prob, token == likeliest)
 
+    def revise_copy(self, length: int, probs: dict[int, float], escape: float, likeliest: int) -> float:
+        """Correct a copy's estimates in place, by length and by token (`revise`); return the escape mass."""
+        factor = self.factor(length, probs[likeliest])
+        for token in probs:
+            probs[token] *= factor
+        # The factor may raise the sum of the estimates above 1; then no escape mass is left.
+        return self.revise(probs, max(0.0, 1.0 - factor * (1.0 - escape)), likeliest)
+
     def revise(self, probs: dict[int, float], escape: float, likeliest: int) -> float:
         """Revise a copy's estimates in place by earlier outcomes of its likeliest token; return the escape mass."""
         known = [

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specrace.drafters.fusion.calibration import Calibration
+from specrace.drafters.fusion.holding import Holding
 from specrace.ngrams.automaton import NO_MATCH, MatchState
 from specrace.ngrams.backoff import BackoffModel
 from specrace.ngrams.past import PROMPT_TAIL
@@ -41,11 +42,16 @@ class Copies:
 
 
 class EarlierAnswers:
-    """What fusion learns from `PastOutputs`: outputs to copy from, and how well copying worked in each answer."""
+    """What fusion learns from `PastOutputs`: outputs to copy from, and how well copying worked in each answer.
+
+    `holding`: how often copies went on, relative to what a drafter would have expected that started with what was known
+    before the answer.
+    """
 
     def __init__(self, longest: int) -> None:
         self.model = BackoffModel(longest)
         self.calibration = Calibration(longest)
+        self.holding = Holding()
 
     def add(self, prompt: Sequence[int], output: Sequence[int]) -> None:
         """Append an answer, after predicting each of its tokens from the text before that token and earlier answers."""
@@ -54,14 +60,27 @@ class EarlierAnswers:
         text = BackoffModel(past.longest, prompt)
         copies = Copies(text, past)
         past_match = past.automaton.follow(NO_MATCH, prompt[-past.longest :])
+        # As a drafter calibrates while it writes this answer; what is learned here counts from the next answer on.
+        calibration = Calibration(past.longest, self.calibration)
+        outcomes: list[tuple[int, int, float, int]] = []
+        holds = False
         for token in output:
             match = text.automaton.suffix()
             # If the prompt is unknown, it is also unknown which tokens the output copied.
-            probs, _, length = copies.estimate(match, past_match) if prompt else ({}, 1.0, 0)
+            probs, mass, length = copies.estimate(match, past_match) if prompt else ({}, 1.0, 0)
             probs.pop(END, None)
+            was_holding, holds = holds, False
             if probs:
                 likeliest = max(probs, key=probs.__getitem__)
-                self.calibration.learn(length, likeliest, probs[likeliest], token)
+                outcomes.append((length, likeliest, probs[likeliest], token))
+                calibration.revise_copy(length, probs, mass, likeliest)
+                calibration.learn(*outcomes[-1])
+                likeliest = max(probs, key=probs.__getitem__)
+                holds = token == likeliest
+                if was_holding:
+                    self.holding.record(probs[likeliest], holds)
             text.automaton.extend((token,))
             past_match = past.automaton.follow(past_match, (token,))
+        for outcome in outcomes:
+            self.calibration.learn(*outcome)
         past.automaton.extend((*tail, *output, END))

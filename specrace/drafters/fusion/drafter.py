@@ -164,7 +164,6 @@ class FusionDrafter(DepthDrafter):
     def _grow(self, growth: Growth, previous: int, budget: int) -> int:
         """Add nodes best first while more may pay; return k*, the number of nodes to draft."""
         costs, may_pay = self.step_costs.costs, self.step_costs.may_pay
-        text, past = self.text_model.automaton, self.past
         tokens, parents = growth.tokens, growth.parents
         heap: list[Candidate] = []
         node, prob = 0, 1.0
@@ -182,21 +181,25 @@ class FusionDrafter(DepthDrafter):
             # A node that does not pay alone may pay together with the nodes after it.
             if expected + prob <= best * costs[node + 1] and not may_pay(node, expected, prob, best):
                 break
-            tokens.append(token)
-            parents.append(parent)
-            growth.probs.append(share)
-            growth.depths.append(growth.depths[parent] + 1)
-            match, position = text.trace(growth.matches[parent], token)
-            growth.matches.append(match)
-            growth.positions.append(position)
-            if past is not None:
-                growth.past_matches.append(past.automaton.trace(growth.past_matches[parent], token)[0])
+            self._add(growth, parent, token, share)
             node += 1
             expected += prob
             if expected > best * costs[node]:
                 best = expected / costs[node]
                 num_draft = node
         return num_draft
+
+    def _add(self, growth: Growth, parent: int, token: int, share: float) -> None:
+        """Add a node to `growth`; `share` is its probability given its parent."""
+        growth.tokens.append(token)
+        growth.parents.append(parent)
+        growth.probs.append(share)
+        growth.depths.append(growth.depths[parent] + 1)
+        match, position = self.text_model.automaton.trace(growth.matches[parent], token)
+        growth.matches.append(match)
+        growth.positions.append(position)
+        if self.past is not None:
+            growth.past_matches.append(self.past.automaton.trace(growth.past_matches[parent], token)[0])
 
     def _expand(self, growth: Growth, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
         """Push the children of a node that may pay.
@@ -206,7 +209,21 @@ class FusionDrafter(DepthDrafter):
         if growth.depths[node] == growth.max_depth:
             growth.predictions.append(NO_PREDICTION)
             return
-        floor, match = self.step_costs.floor / prob, growth.matches[node]
+        floor = self.step_costs.floor / prob
+        probs = self._estimate(growth, node, floor, previous)
+        if self.chain and probs:
+            likeliest = max(probs, key=probs.__getitem__)
+            probs = {likeliest: probs[likeliest]}
+        for rank, (token, share) in enumerate(probs.items()):
+            if share >= floor:
+                heappush(heap, (-prob * share, node, rank, token, share))
+
+    def _estimate(self, growth: Growth, node: int, floor: float, previous: int) -> dict[int, float]:
+        """The probabilities of tokens after a node; of those below `floor` some are left out. Records its prediction.
+
+        `previous`: the token before the node's.
+        """
+        match = growth.matches[node]
         # A long copy with a single continuation does not need the estimates of all contexts, except where earlier
         # outputs match longer and so come first.
         only = None
@@ -219,12 +236,7 @@ class FusionDrafter(DepthDrafter):
         escape = self._calibrate_node(growth, probs, escape, length)
         if escape >= floor:
             self._add_other_sources(probs, escape, floor, previous, growth.tokens[node])
-        if self.chain and probs:
-            likeliest = max(probs, key=probs.__getitem__)
-            probs = {likeliest: probs[likeliest]}
-        for rank, (token, share) in enumerate(probs.items()):
-            if share >= floor:
-                heappush(heap, (-prob * share, node, rank, token, share))
+        return probs
 
     def _add_other_sources(
         self, probs: dict[int, float], mass: float, floor: float, previous: int, current: int
@@ -253,11 +265,7 @@ class FusionDrafter(DepthDrafter):
         likeliest = max(probs, key=probs.__getitem__) if len(probs) > 1 else next(iter(probs))
         top = probs[likeliest]
         growth.predictions.append((length, likeliest, top))
-        factor = self.calibration.factor(length, top)
-        for token in probs:
-            probs[token] *= factor
-        # The factor may raise the sum of the estimates above 1; then no escape mass is left.
-        return self.calibration.revise(probs, max(0.0, 1.0 - factor * (1.0 - escape)), likeliest)
+        return self.calibration.revise_copy(length, probs, escape, likeliest)
 
     def note(self, tree: TokenTree) -> Note:
         """The source of each draft token, and why no more tokens were drafted."""
