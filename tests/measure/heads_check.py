@@ -5,9 +5,9 @@ python -m tests.measure.heads_check --lanes specinfer [--limit 200] [--part 1/2]
 Decodes questions about the bundled documents (or --questions open, documents), once without and once with each head,
 greedily or sampled, and compares the tokens. Without --head, a model that has no shipped head gets random ones. Lanes
 with a smaller model are checked in the same way if --lanes names them. --part 1/2 asks the first of every two
-questions only, so that a check can be run in parts. Prints, for each lane, how many texts are identical to vanilla's,
-the tokens per step, and the share of draft tokens accepted at each depth. Exits with 1 if a float32 text differs. It
-takes minutes, so it is not one of the tests.
+questions only, so that a check can be run in parts. With --keep-outputs, drafters know the answers to the questions
+before. Prints, for each lane, how many texts are identical to vanilla's, the tokens per step, and the share of draft
+tokens accepted at each depth. Exits with 1 if a float32 text differs. It takes minutes, so it is not one of the tests.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
 from specrace.heads.loading import attach_heads
 from specrace.model.weights.source import choose_model
+from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.sources import Sources
 from specrace.workbench import Workbench
 from tests.heads import folders
 
@@ -80,6 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--keep-outputs", action="store_true")
     parser.add_argument("--lanes", default=",".join(head_lanes()))
     options = parser.parse_args(arguments)
     workbench = Workbench.open(choose_model(options.model, dtype=options.dtype, heads=tuple(options.head)))
@@ -95,16 +98,20 @@ def main(arguments: Sequence[str]) -> int:
     file, passages = SETS.get(options.questions, (None, None))
     lines = draw_questions(workbench.documents, options.limit) if file is None else read_prompts(file, options.limit)
     spec = RaceSpec(("vanilla",), max_new_tokens=options.max_new_tokens)
+    past = PastOutputs()
     part, parts = map(int, options.part.split("/"))
     for seed, line in list(enumerate(lines))[part - 1 :: parts]:
         prompt = tuple(workbench.make_prompt(RaceRequest(line["question"], spec, passages))[0].tokens)
         settings = {"max_new_tokens": options.max_new_tokens, "temperature": options.temperature, "seed": seed}
+        sources = Sources(past=past.excluding(prompt, line["question"]))
         texts = {}
         for lane in ("vanilla", *tallies):
-            steps = list(generate(workbench.target, lane, prompt, curve=workbench.curve, **settings))
+            steps = list(generate(workbench.target, lane, prompt, curve=workbench.curve, sources=sources, **settings))
             texts[lane] = [token for step in steps for token in step.emitted]
             if lane in tallies:
                 tallies[lane].add(steps, identical=texts[lane] == texts["vanilla"])
+        if options.keep_outputs:
+            past.add(texts["vanilla"], prompt, line["question"])
     for lane, tally in tallies.items():
         print(json.dumps({"lane": lane, "temperature": options.temperature, **tally.describe()}))
     is_exact = workbench.target.describe()["dtype"] == "float32"

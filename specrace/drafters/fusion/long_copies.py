@@ -49,7 +49,9 @@ class LongCopyFusion(FusionDrafter):
         note = super().note(tree)
         if not tree.num_draft:
             return note
-        return replace(note, facts={**note.facts, "later failures": f"{self.holding.factor():.2f} times the estimate"})
+        return replace(
+            note, facts={**note.facts, "copies break off": f"{self.holding.factor():.2f} times as often as estimated"}
+        )
 
     def _grow(self, growth: Growth, previous: int, budget: int) -> int:
         """Add nodes best first while more may pay; return the number of nodes to draft."""

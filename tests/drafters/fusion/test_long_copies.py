@@ -119,5 +119,5 @@ def test_with_earlier_answers_each_token_must_yield_its_worth() -> None:
 
 def test_a_note_says_how_often_copies_broke_off() -> None:
     drafter = fusion_of(PROMPT)
-    assert drafter.note(drafter.propose(PROMPT, 12)).facts["later failures"] == "0.50 times the estimate"
-    assert "later failures" not in drafter.note(drafter.propose(PROMPT, 0)).facts
+    assert drafter.note(drafter.propose(PROMPT, 12)).facts["copies break off"] == "0.50 times as often as estimated"
+    assert "copies break off" not in drafter.note(drafter.propose(PROMPT, 0)).facts
