@@ -245,7 +245,7 @@ def describe_draft(step: Step, *, is_served: bool = False) -> ShownDraft:
         step=step.index,
         drafted=step.drafted if is_served else step.num_draft,
         accepted=step.accepted,
-        accepted_text="".join(pieces[node] for node in step.accepted_nodes[-ACCEPTED_SHOWN:]),
+        accepted_texts=[pieces[node] for node in step.accepted_nodes[-ACCEPTED_SHOWN:]],
         rejected=[pieces[node] for node in step.rejected_branch[:REJECTED_SHOWN]],
     )
 

@@ -65,12 +65,16 @@ def _find_leaders(finished: Finished, repeated: Repeated | None) -> list[LaneRes
 
 
 def format_range(lane: str, repeated: Repeated | None, suffix: str = "") -> str:
-    """The range of a lane's speedup, " (2.2 to 2.6)", with `suffix` in the brackets; "" if the race was run once."""
+    """The range of a lane's speedup, " (2.2 to 2.6)", with `suffix` in the brackets; "" if the race was run once.
+
+    If both ends of the range read alike, it says nothing, and the suffix stands alone.
+    """
     spread = find_spread(lane, repeated)
     if spread is None:
         return ""
     # [:-1] cuts off the × at the end of a formatted speedup.
-    return f" ({format_speedup(spread.low)[:-1]} to {format_speedup(spread.high)[:-1]}{suffix})"
+    low, high = (format_speedup(end)[:-1] for end in (spread.low, spread.high))
+    return suffix if low == high else f" ({low} to {high}{suffix})"
 
 
 def headline(started: Started, finished: Finished, repeated: Repeated | None = None) -> str:
@@ -119,7 +123,8 @@ def _describe_rate(result: LaneResult, spread: LaneSpread | None) -> str:
     if not result.tokens_per_s:
         tokens = f"{result.tokens} tokens" if result.tokens else "a text whose tokens it does not count"
         return f"{tokens} in {result.decode_ms / 1000:.2f} s from the first chunk to the last"
-    rates = "" if spread is None else f", {spread.slowest:.0f} to {spread.fastest:.0f} in its runs"
+    slowest, fastest = ("", "") if spread is None else (f"{spread.slowest:.0f}", f"{spread.fastest:.0f}")
+    rates = "" if slowest == fastest else f", {slowest} to {fastest} in its runs"
     return f"{result.tokens_per_s:.1f} tokens/s{rates}"
 
 
@@ -130,7 +135,8 @@ def _result(
     if repeated is not None and repeated.disturbed:
         return repeated.note
     if repeated is None and finished.pace is not None and finished.pace.disturbed:
-        return f"{finished.pace.note} Race again."
+        # The pace's own note also has the reason, for which a headline of two lines has no room.
+        return "The machine was disturbed: these figures do not count."
     fastest = leaders[0]
     speedup = format_speedup(fastest.speedup)
     if fastest.lane == "vanilla" or speedup == format_speedup(1):

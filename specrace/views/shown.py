@@ -36,7 +36,7 @@ class LaneMeters:
 
 @dataclass(frozen=True)
 class ShownDraft:
-    """A step's draft: its size, the accepted text, and the texts of the first rejected branch's tokens after it.
+    """A step's draft: its size, the texts of the last accepted tokens, and those of the first rejected branch's tokens.
 
     `drafted` is None in a step of a server that did not report it.
     """
@@ -44,7 +44,7 @@ class ShownDraft:
     step: int
     drafted: int | None
     accepted: int
-    accepted_text: str
+    accepted_texts: list[str]
     rejected: list[str]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from specrace.core.events import LaneSpread, Repeated, ending
+from specrace.core.events import LaneSpread, Pace, Repeated, ending
 from specrace.engine.recording import save
 from specrace.views.recording_check import read_recording
 from tests.browser.apps import App
@@ -327,6 +328,33 @@ def save_repeated(source: Path, path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_race_whose_figures_do_not_count_has_no_winner(open_recording: Any, tmp_path: Path, repeated: bool) -> None:
+    page = open_recording(save_disturbed(SIX_LANES, tmp_path / "disturbed.jsonl", repeated=repeated), 1024, 768)
+    expect(page.locator(".mode")).to_have_attribute("data-state", "disturbed")
+    assert set(page.locator(".track .place").all_inner_texts()) == {""}
+    expect(page.locator(".winner, .podium:visible, .results .best")).to_have_count(0)
+    colours = page.locator(".speedup, .counts").evaluate_all("all => all.map((node) => getComputedStyle(node).color)")
+    assert len(set(colours)) == 1, colours
+    page.keyboard.press("p")
+    # The headline has the two lines of any other, so that bars and lanes keep their place.
+    headline = page.locator(".announcer").bounding_box()
+    assert headline and headline["height"] <= 64
+    page.keyboard.press("p")
+
+
+def save_disturbed(source: Path, path: Path, *, repeated: bool) -> Path:
+    """Save a recorded race as one of a machine that was busy, in all of its runs if `repeated`; return the path."""
+    events = [event for event in read_recording(source) if not isinstance(event, Repeated)]
+    finished, _ = ending(events)
+    pace = Pace(9, 1.0, 1.0, 3.0, 0.0, 0.0, 2, True, "Its speed changed by a factor of 3.0.")
+    spreads = [LaneSpread(lane.lane, lane.speedup, lane.speedup, lane.speedup, 9.0) for lane in finished.lanes]
+    note = "The machine was busy in 10 of 12 runs; measure again when it is quiet."
+    runs = [Repeated(12, tuple(spreads), True, note)] if repeated else []
+    save([*events[: events.index(finished)], replace(finished, pace=pace), *runs], path)
+    return path
+
+
 def test_the_longest_headline_is_not_cut_off(open_recording: Any) -> None:
     page = open_recording(SIX_LANES)
     page.keyboard.press("p")
@@ -398,7 +426,7 @@ def test_a_phone_shows_a_lane_s_text_below_its_name_and_all_of_the_player(phone:
     head, text = (phone.locator(f".pane.winner.featured {part}").bounding_box() for part in ("header", ".text"))
     assert head and text and text["y"] == pytest.approx(head["y"] + head["height"], abs=0.5)
     mark = phone.locator(".pane.winner.featured .solo").evaluate("node => getComputedStyle(node, '::before').content")
-    assert mark == '"▾ "'
+    assert mark == '"▾"'
     assert phone.locator(".player").evaluate("row => row.scrollWidth <= row.clientWidth")
     for name in ("play", "result", "share"):
         expect(phone.locator(f".player [data-do={name}]")).to_be_visible()

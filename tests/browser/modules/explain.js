@@ -32,5 +32,20 @@ export const cases = {
       "The model accepted 75 % of Trie's drafts; a step took 2.00 times as long as one of vanilla's, which yields one token.",
     ];
   },
+  "a race whose figures do not count is over all the same": () => {
+    const explainer = new Explainer(document.createElement("div"));
+    explainer.conclude([]);
+    explainer.toggle(true);
+    const ended = explainer.node.textContent;
+    explainer.begin(false);
+    explainer.toggle(true);
+    return [
+      [ended, explainer.node.textContent],
+      [
+        "The race is over. Replay it, and watch how many words each lane writes at once.",
+        "Each pane is one way of writing the same answer. Watch how many words appear at once.",
+      ],
+    ];
+  },
   "no caption applies": () => [chooseCaption(SEEN, new Map(), 0), undefined],
 };

@@ -8,7 +8,7 @@ const FRAME = {
   ],
   meters: { tokens: 5, speedup: 1.5, tokens_per_s: 99.6, tau: 2.5, drafted: 4, accepted: 3 },
   badge: ["same", "identical to vanilla so far"],
-  draft: { step: 0, drafted: 4, accepted: 3, accepted_text: " and so on", rejected: [HOSTILE] },
+  draft: { step: 0, drafted: 4, accepted: 3, accepted_texts: [" and", " so", " on"], rejected: [HOSTILE] },
 };
 
 function drawPane(...frames) {
@@ -72,7 +72,7 @@ export const cases = {
     ];
   },
   "the draft tokens that the row does not show are counted, while it shows the others": () => {
-    const draft = { step: 0, drafted: 13, accepted: 2, accepted_text: "ab", rejected: ["c", "d"] };
+    const draft = { step: 0, drafted: 13, accepted: 2, accepted_texts: ["a", "b"], rejected: ["c", "d"] };
     const drafts = [draft, { ...draft, drafted: 4 }, { ...draft, drafted: null, rejected: [] }];
     const counts = drafts.map((one) => {
       const pane = drawPane({ ...FRAME, draft: one });

@@ -33,7 +33,7 @@ export const cases = {
       ["accepted", " 1", 1, spans],
       ["own", " 9", 1],
     ];
-    const draft = { step: 0, drafted: 3, accepted: 1, accepted_text: HOSTILE, rejected: ["b"] };
+    const draft = { step: 0, drafted: 3, accepted: 1, accepted_texts: [HOSTILE], rejected: ["b"] };
     return [
       [frame.runs, frame.draft, frame.end],
       [runs, draft, "eos"],
@@ -55,7 +55,7 @@ export const cases = {
     const [frame] = frames({ event: event(0, [0, 1, 2], [1]), frame: { meters: METERS } });
     return [
       [frame.runs, frame.draft],
-      [[["accepted", " 1", 1]], { step: 0, drafted: 3, accepted: 1, accepted_text: HOSTILE, rejected: [] }],
+      [[["accepted", " 1", 1]], { step: 0, drafted: 3, accepted: 1, accepted_texts: [HOSTILE], rejected: [] }],
     ];
   },
   "a server's counts are those that it reported": () => {

@@ -4,6 +4,7 @@ import {
   drawProposed,
   drawRejected,
   drawVerified,
+  fitPieces,
   keepTogether,
 } from "../../../specrace/ui/static/panes/tokens.js";
 
@@ -11,16 +12,39 @@ const HOSTILE = "<img src=x>";
 
 export const cases = {
   "each kind has its class, and HTML in a text is not parsed": () => [
-    [drawOwn, drawAccepted, drawProposed, drawVerified, drawRejected].map((draw) => {
-      const node = draw(HOSTILE, 2);
-      return [node.className, node.children.length, node.textContent];
-    }),
+    [drawOwn, drawAccepted, (text) => drawProposed([text]), (text) => drawVerified([text]), drawRejected].map(
+      (draw) => {
+        const node = draw(HOSTILE, 2);
+        return [node.className, node.querySelectorAll("img").length, node.textContent];
+      },
+    ),
     ["own-token", "run", "proposed", "run", "rejected"].map((kind) => [kind, 0, HOSTILE]),
   ],
   "a blank draft token becomes a visible sign": () => [
-    [drawVerified(" "), drawRejected("\n"), drawProposed("a \n b"), drawRejected(" ")].map((node) => node.textContent),
+    [drawVerified([" ", "\t"]), drawRejected("\n"), drawProposed([" a", " \n b "]), drawRejected(" ")].map(
+      (node) => node.textContent,
+    ),
     ["·", "↵", "a ↵ b", "·"],
   ],
+  "a box hides the last tokens that have no room, whole ones, and shows them when there is room": () => {
+    const box = drawVerified([" one", " two", " three"]);
+    box.style.cssText = "display: block; overflow: hidden; white-space: pre; font: 10px monospace; padding: 0 2px";
+    document.body.append(box);
+    const shown = [8, 0.5, 99].map((letters) => {
+      box.style.width = `calc(${letters}ch + 4px)`;
+      const count = fitPieces(box);
+      return [count, [...box.children].map((piece) => (piece.hidden ? "" : piece.textContent)).join("")];
+    });
+    box.remove();
+    return [
+      shown,
+      [
+        [1, "one two"],
+        [2, "one"],
+        [0, "one two three"],
+      ],
+    ];
+  },
   "of an accepted run, only single blanks may collapse at a line's end": () => {
     const texts = ["two words", "a  b\tc", "if x:\n  y = 1", " [1]  so "];
     const nodes = texts.map((text) => drawAccepted(text, 2));

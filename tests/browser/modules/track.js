@@ -78,6 +78,28 @@ export const cases = {
       ],
     ];
   },
+  "a race whose figures do not count has no places, until further runs count": () => {
+    const host = put();
+    const track = new Track(host);
+    track.setUp(LANES, 40);
+    for (const shown of RACE) track.apply(shown);
+    const rows = [200, 50].map((rate) => ({ tokens: 40, tokens_per_s: rate }));
+    const see = () => [...words(host, ".place"), host.dataset.level];
+    track.draw(400);
+    const played = see();
+    track.conclude(rows, [0, 0], null);
+    track.draw(400);
+    const disturbed = see();
+    track.conclude(rows, [1, 1], { runs: 5 });
+    return [
+      [played, disturbed, see()],
+      [
+        ["2nd", "1st", "false"],
+        ["", "", "false"],
+        ["=1st", "=1st", "true"],
+      ],
+    ];
+  },
   "times over several runs say so, in the place of the clock of the run that was played": () => {
     const host = put();
     const track = new Track(host);

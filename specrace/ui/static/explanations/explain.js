@@ -104,6 +104,14 @@ export function chooseCaption(seen, shownAt, now) {
   return candidates.sort((a, b) => (a.last === b.last ? 0 : a.last - b.last))[0];
 }
 
+// `best`: the fastest lane, undefined if none is faster than vanilla, or if the figures do not count.
+function explainResult(best) {
+  if (!best) return "The race is over. Replay it, and watch how many words each lane writes at once.";
+  const cost = (best.tau / best.speedup).toFixed(2);
+  const share = Math.round((100 * best.accepted) / best.drafted);
+  return `The model accepted ${share} % of ${best.title}'s drafts; a step took ${cost} times as long as one of vanilla's, which yields one token.`;
+}
+
 export class Explainer {
   constructor(stage) {
     this.stage = stage;
@@ -167,14 +175,10 @@ export class Explainer {
     if (caption) this.showCaption(caption.key, caption.words);
   }
 
-  // The race is over: says why the lane that the headline names is fastest.
+  // The race is over: says why the lane that the headline names is fastest, if one is.
   /** @param {ResultRow[]} rows */
   conclude(rows) {
-    const best = findBest(rows);
-    if (!best) return;
-    const cost = (best.tau / best.speedup).toFixed(2);
-    const share = Math.round((100 * best.accepted) / best.drafted);
-    this.why = `The model accepted ${share} % of ${best.title}'s drafts; a step took ${cost} times as long as one of vanilla's, which yields one token.`;
+    this.why = explainResult(findBest(rows));
     this.showCaption("why", this.why);
   }
 

@@ -656,14 +656,14 @@ export interface ShownCurve {
 }
 
 /**
- * A step's draft: its size, the accepted text, and the texts of the first rejected branch's tokens after it.
+ * A step's draft: its size, the texts of the last accepted tokens, and those of the first rejected branch's tokens.
  * `drafted` is None in a step of a server that did not report it.
  */
 export interface ShownDraft {
   step: number;
   drafted: number | null;
   accepted: number;
-  accepted_text: string;
+  accepted_texts: string[];
   rejected: string[];
 }
 

@@ -25,7 +25,8 @@ export function describeSearch({ settings, requests, done, cells }) {
 
 /** @param {Recommendation} recommendation */
 function describeForecast({ speedup, speedup_low: low, speedup_high: high }) {
-  return `${speedup.toFixed(2)}× as fast (${low.toFixed(2)} to ${high.toFixed(2)})`;
+  const [from, to] = [low, high].map((end) => end.toFixed(2));
+  return `${speedup.toFixed(2)}× as fast${from === to ? "" : ` (${from} to ${to})`}`;
 }
 
 const titleOf = (lane) => withMethod({ lane }).title ?? lane;

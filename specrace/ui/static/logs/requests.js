@@ -33,7 +33,7 @@ export function readFrames({ lanes, texts, tokens, looping }, laneIndex) {
     sums.tau = sums.tokens / (step + 1);
     const runs = accepted ? [["accepted", words.join(""), accepted]] : [];
     if (hasOwn) runs.push(["own", texts[start + accepted] ?? "", 1]);
-    const draft = { step, drafted, accepted, accepted_text: words.slice(-ACCEPTED_SHOWN).join(""), rejected };
+    const draft = { step, drafted, accepted, accepted_texts: words.slice(-ACCEPTED_SHOWN), rejected };
     return { runs, meters: { ...sums }, badge: ["none", ""], draft, loops: looping, end: "" };
   });
 }

@@ -5,7 +5,7 @@ import { make, setText, setWords } from "../lib/dom.js";
 import { formatSpeedup } from "../lib/format.js";
 import { hueOf, isServed, shortTitle } from "../lib/lanes.js";
 import { withoutBidiControls } from "../lib/pieces.js";
-import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified, keepTogether } from "./tokens.js";
+import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified, fitPieces, keepTogether } from "./tokens.js";
 import { TOOLTIPS, laneTooltip } from "../lib/tooltips.js";
 import { REDUCED_MOTION, schedule, cancel } from "../lib/motion.js";
 
@@ -331,7 +331,7 @@ export class Pane {
   showProposed(draft) {
     this.label.textContent = `drafted ${draft.drafted}`;
     this.label.dataset.kind = "proposed";
-    this.draft.replaceChildren(drawProposed(draft.accepted_text + draft.rejected.join("")));
+    this.draft.replaceChildren(drawProposed([...draft.accepted_texts, ...draft.rejected]));
     this.setCounted(undefined);
   }
 
@@ -341,7 +341,10 @@ export class Pane {
     this.label.dataset.kind = kind;
     this.label.textContent = words;
     const rejected = draft.rejected.map(drawRejected);
-    this.draft.replaceChildren(...(draft.accepted_text ? [drawVerified(draft.accepted_text)] : []), ...rejected);
+    this.draft.replaceChildren(
+      ...(draft.accepted_texts.join("") ? [drawVerified(draft.accepted_texts)] : []),
+      ...rejected,
+    );
     this.setCounted(draft);
     this.clearTask = schedule(() => {
       rejected.forEach((node) => node.remove());
@@ -359,11 +362,13 @@ export class Pane {
   // Says how many draft tokens the row does not show: those of other branches, and those that have no room.
   countRest() {
     const { drafted, accepted } = this.counted ?? { drafted: 0, accepted: 0 };
+    const box = this.draft.querySelector(".run, .proposed");
+    const hidden = box ? fitPieces(box) : 0;
     const top = this.draft.firstElementChild?.getBoundingClientRect().bottom;
     const shown = [...this.draft.querySelectorAll(".rejected")].filter(
       (node) => node.getBoundingClientRect().top <= top,
     ).length;
-    const rest = (drafted ?? accepted) - accepted - shown;
+    const rest = (drafted ?? accepted) - accepted - shown + hidden;
     setText(this.rest, rest > 0 ? `+${rest}` : "");
   }
 }

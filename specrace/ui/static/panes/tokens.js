@@ -51,14 +51,44 @@ export function keepTogether(before, text) {
   blank.replaceWith(make("span", "kept", blank.data));
 }
 
-// A draft that is not verified yet.
-export function drawProposed(text) {
-  return make("span", "proposed", showBlanks(text));
+// A draft that is not verified yet; `pieces` are the tokens' texts.
+export function drawProposed(pieces) {
+  return drawPieces("proposed", pieces);
 }
 
 // The accepted part of a verified draft.
-export function drawVerified(text) {
-  return make("span", "run", showBlanks(text) || BLANK);
+export function drawVerified(pieces) {
+  return drawPieces("run", pieces);
+}
+
+// A box with an element for each token, of which `fitPieces` hides those that have no room.
+function drawPieces(kind, pieces) {
+  const box = make("span", kind);
+  const last = pieces.length - 1;
+  const texts = pieces.map((piece, index) => {
+    const text = piece.replaceAll(/\s*\n\s*/g, ` ${NEW_LINE} `);
+    const start = index ? text : text.trimStart();
+    return index < last ? start : start.trimEnd();
+  });
+  if (texts.join("").trim()) box.append(...texts.map((text) => make("span", "piece", text)));
+  else box.append(BLANK);
+  return box;
+}
+
+/**
+ * Hides a box's last tokens, as many as have no room in it, and returns their number; the first one always stays.
+ * @param {Element} box
+ */
+export function fitPieces(box) {
+  const pieces = /** @type {HTMLElement[]} */ ([...box.querySelectorAll(".piece")]);
+  for (const piece of pieces) piece.hidden = false;
+  if (box.scrollWidth <= box.clientWidth) return 0;
+  const { paddingLeft, paddingRight } = getComputedStyle(box);
+  const room = box.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+  const [first] = pieces.map((piece) => piece.getBoundingClientRect().left);
+  const hidden = pieces.filter((piece, index) => index && piece.getBoundingClientRect().right - first > room);
+  for (const piece of hidden) piece.hidden = true;
+  return hidden.length;
 }
 
 export function drawRejected(piece) {

@@ -34,16 +34,25 @@ function drawCell(figures, mark) {
   return cell;
 }
 
+// A range in words; "" if both ends read alike.
+function joinRange({ low, high }, format) {
+  const [from, to] = [low, high].map((end) => format(end));
+  return from === to ? "" : `${from} to ${to}`;
+}
+
+function inBrackets(words) {
+  return words && ` (${words})`;
+}
+
 /** @param {LaneSummary} lane */
 export function describeSummary(lane) {
   const { speedup, tau, first_token_ms: first, tokens_per_s: rate } = lane;
-  const range = ({ low, high }, format) => `${format(low)} to ${format(high)}`;
   const fixed = (digits) => (value) => value.toFixed(digits);
   const main = hasSpeedup(lane) ? formatSpeedup(speedup.median) : formatRate(rate.median);
   const lines = [
-    hasSpeedup(lane) ? range(speedup, formatSpeedup) : rate.high && range(rate, fixed(0)),
-    tau.high && `${tau.median.toFixed(2)} a step (${range(tau, fixed(2))})`,
-    `${formatSeconds(first.median)} (${range(first, (ms) => (ms / 1000).toFixed(2))})`,
+    hasSpeedup(lane) ? joinRange(speedup, formatSpeedup) : rate.high && joinRange(rate, fixed(0)),
+    tau.high && `${tau.median.toFixed(2)} a step${inBrackets(joinRange(tau, fixed(2)))}`,
+    `${formatSeconds(first.median)}${inBrackets(joinRange(first, (ms) => (ms / 1000).toFixed(2)))}`,
   ];
   if (lane.lane !== "vanilla")
     lines.push(lane.compared ? `identical in ${lane.identical} of ${lane.compared}` : "not compared");
@@ -64,7 +73,7 @@ export function describeTotal(rows) {
     : " Every text that was compared is vanilla's.";
   if (!best) return `No lane is faster than vanilla ${over}.${proof}`;
   const { low, high, median } = best.speedup;
-  const range = questions > 1 ? ` (${formatSpeedup(low)} to ${formatSpeedup(high)})` : "";
+  const range = inBrackets(joinRange({ low, high }, formatSpeedup));
   return `${best.title} is fastest: ${formatSpeedup(median)} vanilla, the median ${over}${range}.${proof}`;
 }
 

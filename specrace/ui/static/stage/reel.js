@@ -107,26 +107,25 @@ function readRuns({ texts, emitted }, accepted, spans) {
 }
 
 /**
- * The draft's texts: that of the last accepted tokens, and those of the first rejected branch's tokens.
+ * The draft's texts: those of the last accepted tokens, and those of the first rejected branch's tokens.
  * @param {Step} event
  * @param {number} accepted
- * @returns {Pick<ShownDraft, "accepted_text" | "rejected">}
+ * @returns {Pick<ShownDraft, "accepted_texts" | "rejected">}
  */
 function readDraft({ tree, verdict, pieces }, accepted) {
   const pieceOf = (node) => pieces[node] ?? "";
-  const accepted_text = verdict.path
+  const accepted_texts = verdict.path
     .slice(1, accepted + 1)
     .slice(-ACCEPTED_SHOWN)
-    .map(pieceOf)
-    .join("");
+    .map(pieceOf);
   const rejected = [];
   let node = verdict.path.at(-1);
   // An answer that ends inside its path has no rejected branch.
-  if (accepted < verdict.path.length - 1) return { accepted_text, rejected };
+  if (accepted < verdict.path.length - 1) return { accepted_texts, rejected };
   for (let child = node + 1; child < tree.parents.length && rejected.length < REJECTED_SHOWN; child++) {
     if (tree.parents[child] !== node) continue;
     rejected.push(pieceOf(child));
     node = child;
   }
-  return { accepted_text, rejected };
+  return { accepted_texts, rejected };
 }

@@ -264,6 +264,7 @@ export class Stage {
     const machine = this.find(".machine");
     const parts = Object.entries(recordingParts({ ...head, date })).filter(([, words]) => words);
     machine.replaceChildren(...parts.map(([name, words], index) => make("span", name, index ? ` · ${words}` : words)));
+    machine.querySelector(".day")?.replaceChildren(" · ", make("span", "long", "recorded "), date.slice(0, 10));
     machine.title = machine.textContent + describePrompt(head);
     closePanels();
   }
@@ -284,15 +285,14 @@ export class Stage {
     const stopped = phase === "stopped";
     const disturbed = Boolean((repeated ?? pace)?.disturbed);
     const counted = stopped || disturbed ? [] : rows;
-    this.node.dataset.medians = String(Boolean(repeated && counted.length));
+    this.node.dataset.medians = String(Boolean(repeated && !stopped));
     const places = rankLanes(counted);
     this.paneRow.conclude(rows, repeated, places);
-    if (counted.length) this.track.conclude(rows, places, repeated);
+    if (!stopped) this.track.conclude(rows, disturbed ? rows.map(() => 0) : places, repeated);
     showResults(this.find(".results"), rows, describeFastest(counted), head);
     this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
     showPodium(this.find(".podium"), counted, repeated);
-    const failing = disturbed ? "disturbed" : "counted";
-    this.node.dataset.outcome = stopped ? "stopped" : failing;
+    this.node.dataset.outcome = (stopped && "stopped") || (disturbed ? "disturbed" : "counted");
     this.find(".again").hidden = !disturbed || !canRace();
     return counted;
   }

@@ -60,8 +60,9 @@ export class StateBadge {
     const state = nameState(this.stage.dataset);
     const model = state && nameModel(this.stage.dataset);
     if (this.badge.textContent === state + model) return;
-    this.badge.replaceChildren(state, ...(model ? [make("span", "model", model)] : []));
-    const [word] = state.split(":");
+    const [word, run = ""] = state.split(/(?=:)/);
+    const parts = Object.entries({ run, model }).filter(([, words]) => words);
+    this.badge.replaceChildren(word, ...parts.map(([name, words]) => make("span", `${name}-name`, words)));
     this.badge.dataset.state = word.toLowerCase();
     this.badge.title = TITLES[word] ?? "";
   }

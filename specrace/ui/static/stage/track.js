@@ -7,6 +7,7 @@ import { hueOf, isServed, shortTitle } from "../lib/lanes.js";
 const PLACES = ["1st", "2nd", "3rd", "4th", "5th", "6th"];
 const TICKS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000];
 const MAX_TICKS = 8;
+const LEVEL = "=: these lanes' speedups are alike to one decimal, closer than this race can tell them apart.";
 // The position of the finish line, as a share of the track.
 const FINISH = 0.965;
 
@@ -26,6 +27,7 @@ export class Track {
   // Draws an empty track. `total` is the number of tokens to the finish line, or a list with that number for each lane.
   setUp(methods, total) {
     this.first = this.totals = this.ranking = undefined;
+    this.host.dataset.level = "false";
     this.rows = methods.map((method) => this.drawLane(method));
     // One column of names for all rows, as wide as the longest, but it leaves most of the width to the bars.
     const longest = Math.max(...methods.map((method) => shortTitle(method).length));
@@ -128,7 +130,7 @@ export class Track {
    * Ranks the lanes by the figures of the result, which may differ from the order in which they finished in the race that
    * was played. After repeated runs, the bars have the times at the median rates that the ranking is made from.
    * @param {ResultRow[]} rows
-   * @param {number[]} places one for each lane; 0: none
+   * @param {number[]} places one for each lane; 0: none, as in a race whose figures do not count
    * @param {ShownRepeated | null} repeated
    */
   conclude(rows, places, repeated) {
@@ -157,7 +159,8 @@ export class Track {
     const isAlone = this.rows.filter((row) => !row.isServed).length === 1;
     const isLevel = place > 0 && (this.ranking ?? []).filter((other) => other === place).length > 1;
     setText(runner.place, place && !isAlone ? `${isLevel ? "=" : ""}${PLACES[place - 1]}` : "");
-    runner.place.title = isLevel ? "=: lanes of equal speedup share the place." : "";
+    runner.place.title = isLevel ? LEVEL : "";
+    this.host.dataset.level = String(this.rows.some((row) => row.place.title));
     runner.row.dataset.place = String(place);
   }
 
