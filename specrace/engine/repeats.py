@@ -67,7 +67,7 @@ def _note(runs: Sequence[Run], counted: int, disturbed: bool) -> str:
         note = f"Speedups are medians of {counted} runs; {left_out} more {verbs}."
     if disturbed:
         number = f"{left_out} of {len(runs)} run{'s' if len(runs) > 1 else ''}"
-        note = f"The machine was busy in {number}; measure again when it is quiet."
+        note = f"The machine was busy in {number}: these figures do not count."
     differing = sum(run.text_differs for run in runs)
     return f"{note} In {differing} of the runs a lane's text differed from the first run's." if differing else note
 

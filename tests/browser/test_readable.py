@@ -349,7 +349,7 @@ def save_disturbed(source: Path, path: Path, *, repeated: bool) -> Path:
     finished, _ = ending(events)
     pace = Pace(9, 1.0, 1.0, 3.0, 0.0, 0.0, 2, True, "Its speed changed by a factor of 3.0.")
     spreads = [LaneSpread(lane.lane, lane.speedup, lane.speedup, lane.speedup, 9.0) for lane in finished.lanes]
-    note = "The machine was busy in 10 of 12 runs; measure again when it is quiet."
+    note = "The machine was busy in 10 of 12 runs: these figures do not count."
     runs = [Repeated(12, tuple(spreads), True, note)] if repeated else []
     save([*events[: events.index(finished)], replace(finished, pace=pace), *runs], path)
     return path

@@ -327,7 +327,7 @@ def test_inconsistent_repeated_runs_are_refused_in_one_sentence(rows: Rows, faul
 
 @pytest.mark.parametrize("fault", [too_fast, leave_out_first_run])
 def test_speedups_of_disturbed_runs_are_not_checked(rows: Rows, fault: Callable[[Rows], None]) -> None:
-    repeat(rows, disturbed=True, note="The machine was busy in 3 of 5 runs; measure again when it is quiet.")
+    repeat(rows, disturbed=True, note="The machine was busy in 3 of 5 runs: these figures do not count.")
     fault(rows)
     assert isinstance(open_recording(text_of(rows).encode(), "busy.jsonl")[-1], Repeated)
 
