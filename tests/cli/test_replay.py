@@ -78,12 +78,13 @@ def test_replay_prints_no_control_characters_of_a_recording(call_main, tmp_path:
 
 
 def add_repeated_runs(rows: Rows, note: str) -> Rows:
-    """`rows` followed by an event of repeated runs, which have the first run's speedups."""
+    """`rows` followed by an event of repeated runs, with the first run's speedups; in one, lane 1 was 0.4 faster."""
     lanes = [
         {"lane": lane["lane"], "tokens_per_s": lane["tokens_per_s"]}
         | dict.fromkeys(("speedup", "low", "high"), lane["speedup"])
         for lane in rows[-1]["lanes"]
     ]
+    lanes[1]["high"] += 0.4
     return [*rows, {"type": "repeated", "runs": 5, "lanes": lanes, "disturbed": False, "note": note}]
 
 
@@ -91,11 +92,14 @@ def test_repeated_runs_are_replayed(call_main, tmp_path: Path, rows: Rows) -> No
     file = write(tmp_path / "again.jsonl", add_repeated_runs(add_escapes(rows), f"Medians of 5 runs. {ESCAPES}"))
     done = call_main("replay", file, "--speed", "1000")
     assert done.returncode == 0, done.stderr
-    speedup = format_speedup(rows[-1]["lanes"][1]["speedup"])
-    assert f"{speedup} ({speedup[:-1]} to {speedup[:-1]})" in done.stdout and "runs: 5" in done.stdout
+    speedup = rows[-1]["lanes"][1]["speedup"]
+    low, high = format_speedup(speedup), format_speedup(speedup + 0.4)
+    assert f"{low} ({low[:-1]} to {high[:-1]})" in done.stdout and "runs: 5" in done.stdout
+    other = format_speedup(rows[-1]["lanes"][2]["speedup"])
+    assert f"{other} (" not in done.stdout, "a range whose ends read alike says nothing"
     assert "Medians of 5 runs." in done.stdout and not set("\x1b\x07\x9b\u202e") & set(done.stdout)
     result = json.loads(call_main("replay", file, "--json").stdout)
-    assert result["runs"] == 5 and result["lanes"][1]["speedup_low"] == result["lanes"][1]["speedup"]
+    assert result["runs"] == 5 and result["lanes"][1]["speedup_high"] == result["lanes"][1]["speedup"] + 0.4
 
 
 def test_the_live_picture_shows_the_number_of_runs(tmp_path: Path, rows: Rows) -> None:
