@@ -142,11 +142,6 @@ class HeadTreeDrafter(DepthDrafter):
         A probability is that of the token after its parent, corrected by how often such guesses came true.
         """
         path_probs = tree.path_probs()
-        rows = [
-            NoteRow(GROUP, f"{self.lane} head, depth {tree.depths[node]}, {prob:.0%} likely", (tree.tokens[node],))
-            for node, prob in enumerate(tree.probs or ())
-            if node
-        ]
         return Note(
             {
                 "drafted": tree.num_draft,
@@ -155,7 +150,7 @@ class HeadTreeDrafter(DepthDrafter):
                 "likeliest first token": f"{tree.probs[1]:.0%}" if tree.probs and tree.num_draft else "none",
                 "expected": f"{sum(path_probs):.2f} tokens",
             },
-            tuple(rows),
+            guess_rows(tree, f"{self.lane} head"),
         )
 
     def _fit_costs(self, budget: int) -> None:
@@ -212,3 +207,12 @@ def _tree(root: int, guesses: Sequence[Guess]) -> TokenTree:
     for guess in guesses:
         nodes[guess.path] = builder.add(nodes[guess.path[:-1]], guess.path[-1], guess.prob)
     return builder.build()
+
+
+def guess_rows(tree: TokenTree, source: str) -> tuple[NoteRow, ...]:
+    """A note's row for each draft token: its depth, and its probability after its parent as `source` estimates it."""
+    return tuple(
+        NoteRow(GROUP, f"{source}, depth {tree.depths[node]}, {prob:.0%} likely", (tree.tokens[node],))
+        for node, prob in enumerate(tree.probs or ())
+        if node
+    )

@@ -34,7 +34,7 @@ from specrace.model.target import Target
 from specrace.model.transcript_target import ScriptedTarget
 from tests.heads import folders
 from tests.heads.test_bad_heads import assert_refused
-from tests.model.forward.test_tapped import WAYS
+from tests.model.forward.test_tapped import WAYS, RecordingReplay
 from tests.models import tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
@@ -114,27 +114,14 @@ def test_training_guesses_what_a_race_guesses(tmp_path: Path) -> None:
 def test_without_masks_a_race_calls_the_same_forward(tmp_path: Path) -> None:
     """A session with masks beside it neither replaces the replay nor is called by it."""
     target = WAYS["fused"]()
-    head, calls, original = space_head(target, tmp_path / "masks"), list[str](), target.replay
-    assert original is not None
-
-    class Recorder:
-        name, version, own_threads, keeps_float32, reader = "", "", False, False, original.reader
-
-        def __call__(self, tree: Any, data: Tensor) -> Tensor:
-            calls.append("plain")
-            return original(tree, data)
-
-        def masked(self, masks: Masks) -> Any:
-            calls.append("made")
-            return original.masked(masks)
-
-    target.replay = Recorder()  # type: ignore[assignment]
+    head = space_head(target, tmp_path / "masks")
+    replay = target.replay = RecordingReplay(target)
     prefix, tree = target.prefill(PROMPT), TokenTree.chain(PROMPT[-1])
     session = head.after(PROMPT, prefix).session(SamplingParams(), 20)
     masked, plain = target.session(prefix, 20, head_session=session), target.session(prefix, 20)
     for lane in (plain, masked, masked, plain):
         lane.score(tree)
-    assert calls == ["plain", "made", "plain"]
+    assert replay.calls == ["plain", "made", "plain"]
     assert "forward" not in target.model.get_input_embeddings().__dict__
 
 

@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from specrace.core.errors import InputError
-from specrace.core.note import Note, NoteRow
+from specrace.core.note import Note
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, DepthDrafter, DrafterInputs, OnChains
-from specrace.drafters.head_tree import GROUP
+from specrace.drafters.head_tree import guess_rows
 from specrace.drafters.sessions import MaskingHeadSession
 
 # Why `score` cannot run the drafter.
@@ -93,11 +93,6 @@ class SpaceDrafter(DepthDrafter):
     def note(self, tree: TokenTree) -> Note:
         """How many rows the forward has, and each draft token's depth and probability."""
         masks = self.head.num_masks
-        rows = [
-            NoteRow(GROUP, f"space masks, depth {tree.depths[node]}, {prob:.0%} likely", (tree.tokens[node],))
-            for node, prob in enumerate(tree.probs or ())
-            if node
-        ]
         return Note(
             {
                 "drafted": tree.num_draft,
@@ -106,5 +101,5 @@ class SpaceDrafter(DepthDrafter):
                 "likeliest first token": f"{tree.probs[1]:.0%}" if tree.probs and tree.num_draft else "none",
                 "expected": f"{sum(tree.path_probs()):.2f} tokens",
             },
-            tuple(rows),
+            guess_rows(tree, "space masks"),
         )

@@ -14,7 +14,8 @@ from torch import Tensor
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.model.capture import capture_graphs, capture_replay
-from specrace.model.forward.tapped import Levels, check_levels
+from specrace.model.forward.masked import MaskedForward, Masks
+from specrace.model.forward.tapped import Levels, TappedForward, check_levels
 from specrace.model.forward.tree_inputs import TreeTensors
 from specrace.model.session import ModelSession
 from specrace.model.target import Target
@@ -122,32 +123,39 @@ def test_features_of_layers_on_other_devices_arrive_on_the_first() -> None:
         assert prefix.features.device == collector.features[0].device == target.device
 
 
+class RecordingReplay:
+    """A target's replay that records its calls, and when another forward is made from it."""
+
+    name, version, own_threads, keeps_float32 = "", "", False, False
+
+    def __init__(self, target: Target) -> None:
+        assert target.replay is not None
+        self.replay, self.reader, self.calls = target.replay, target.replay.reader, list[str]()
+
+    def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
+        self.calls.append("plain")
+        return self.replay(tree, data)
+
+    def tapped(self, levels: Levels) -> TappedForward:
+        self.calls.append("made")
+        return self.replay.tapped(levels)
+
+    def masked(self, masks: Masks) -> MaskedForward:
+        self.calls.append("made")
+        return self.replay.masked(masks)
+
+
 def test_without_a_tap_a_race_calls_the_same_forward() -> None:
     """A tapped session beside it neither replaces the replay nor is called by it."""
     target = WAYS["fused"]()
-    calls: list[str] = []
-    original = target.replay
-    assert original is not None
-
-    class Recorder:
-        name, version, own_threads, keeps_float32, reader = "", "", False, False, original.reader
-
-        def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-            calls.append("plain")
-            return original(tree, data)
-
-        def tapped(self, levels: Levels) -> Any:
-            calls.append("made")
-            return original.tapped(levels)
-
-    target.replay = Recorder()
+    replay = target.replay = RecordingReplay(target)
     prefix = target.prefill([3, 4, 5], LEVELS)
     tapped, plain = target.session(prefix, 20, head_session=Collector(LEVELS)), target.session(prefix, 20)
     plain.score(TokenTree.chain(5))
     tapped.score(TokenTree.chain(5))
     tapped.score(TokenTree.chain(5))
     plain.score(TokenTree.chain(5))
-    assert calls == ["plain", "made", "plain"]
+    assert replay.calls == ["plain", "made", "plain"]
 
 
 def test_a_one_token_prompt_has_no_features_and_a_graphs_features_are_copied() -> None:
