@@ -195,7 +195,7 @@ def _connect_status(page: gr.Blocks, parts: Components, events: PageEvents) -> N
 def build_replay(gallery: Gallery, visitors: Visitors, num_offered: int) -> gr.Blocks:
     """A page without a model, which plays the first `num_offered` races of the gallery, and can open others."""
     with Page(title="specrace", fill_width=True, analytics_enabled=False) as page:
-        with gr.Row(elem_id="top-bar"):
+        with gr.Row(elem_id="top-bar", elem_classes="asked"):
             gr.HTML(BRAND, elem_id="brand")
             gr.HTML(ASKED, elem_id="asked")
             gr.HTML(read_static("tour.html"), elem_id="tour")

@@ -132,7 +132,7 @@ def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
 </head>
 <body>
 <div class="gradio-container">
-<header id="top-bar"><div id="brand">{BRAND}</div><div id="asked">{ASKED}</div>
+<header id="top-bar" class="asked"><div id="brand">{BRAND}</div><div id="asked">{ASKED}</div>
 <div id="tour">{read_static("tour.html")}</div><div id="menu">{_menu()}</div></header>
 <main id="stage-host">{read_static("stage/stage.html")}</main>
 <footer id="provenance"></footer>

@@ -60,6 +60,21 @@ function watchQuestion(stage) {
   listen(node, "opened", () => mark(false));
 }
 
+// Says on the body what the stage is doing, for what is drawn outside the stage. A style rule that looked for it below the
+// body would make the browser search the whole page whenever a token is drawn.
+/** @param {Stage} stage */
+function watchActivity({ node }) {
+  const mark = () => {
+    const { phase, mode, running, otherQuestion } = node.dataset;
+    const playing = otherQuestion === "true" ? "playing another" : "playing";
+    const activity = running === "true" ? playing : "idle";
+    document.body.dataset.stage = phase === "waiting" || mode === "live" ? "busy" : activity;
+  };
+  const attributeFilter = ["data-phase", "data-mode", "data-running", "data-other-question"];
+  new MutationObserver(mark).observe(node, { attributeFilter });
+  mark();
+}
+
 // The functions that this page cannot have. Logs need a server that takes files, and races one that has a model; an
 // exported race has no server at all, so that phones cannot vote.
 /** @param {Props} props */
@@ -97,6 +112,7 @@ export function drawStage({ element, props, server, watch }) {
   const tools = new Tools(stage);
   bindKeys(stage, tools, listMissing(props));
   watchQuestion(stage);
+  watchActivity(stage);
   listen(node, "begun", ({ live }) => live && removeRaceFromAddress());
   markDefaultLanes(props.lanes);
   watch("value", () => {

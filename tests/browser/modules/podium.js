@@ -1,6 +1,13 @@
 import { findFastest, rankLanes, showPodium } from "../../../specrace/ui/static/stage/podium.js";
 import { put } from "./fixtures.js";
 
+// A podium in an arena.
+function putPodium() {
+  const arena = put(["ol", {}]);
+  arena.className = "arena";
+  return arena.firstChild;
+}
+
 export const cases = {
   "the three fastest lanes, the fastest first": () => [
     findFastest([1, 4, 3, 2].map((speedup) => ({ speedup }))).map((row) => row.speedup),
@@ -15,11 +22,15 @@ export const cases = {
     [4, 1, 1, 3],
   ],
   "lanes of equal speed share a place, also on the podium": () => {
-    const host = put();
+    const host = putPodium();
     const rows = [1, 1.04, 0.9, 0.8].map((speedup) => ({ title: `${speedup}`, speedup, tokens_per_s: 1 }));
     showPodium(host, rows, null);
     return [
-      [rankLanes(rows), [...host.children].map((item) => [item.dataset.place, item.querySelector("i").textContent])],
+      [
+        rankLanes(rows),
+        [...host.children].map((item) => [item.dataset.place, item.querySelector("i").textContent]),
+        host.parentNode.dataset.winners,
+      ],
       [
         [1, 1, 3, 4],
         [
@@ -27,11 +38,12 @@ export const cases = {
           ["1", "=1"],
           ["3", "3"],
         ],
+        "2",
       ],
     ];
   },
   "a server has no place": () => {
-    const host = put();
+    const host = putPodium();
     const rows = [
       { title: "Vanilla", speedup: 1, tokens_per_s: 50 },
       { title: "fast", speedup: 0, measured: "Measured on fast." },

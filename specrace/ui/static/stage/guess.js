@@ -35,7 +35,7 @@ export class Guess {
     this.guess = undefined;
     const choices = make("div", "choices");
     choices.append(...lanes.flatMap((lane, index) => (isServed(lane) ? [] : [this.drawChoice(lane, index)])));
-    this.host.replaceChildren(make("b", "", "Who wins?"), choices);
+    this.host.replaceChildren(make("b", "who", "Who wins?"), choices);
     this.host.hidden = false;
   }
 

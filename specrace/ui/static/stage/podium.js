@@ -40,15 +40,15 @@ export function showPodium(host, rows, repeated) {
   const places = rankLanes(rows);
   host.replaceChildren(
     ...findFastest(rows).map((row) => {
-      const item = make("li");
+      const item = make("li", "place");
       const place = places[rows.indexOf(row)];
       const isLevel = places.indexOf(place) !== places.lastIndexOf(place);
       item.dataset.place = String(place);
       item.dataset.hue = hueOf(row);
-      const name = make("span");
+      const name = make("span", "lane-title");
       setWords(name, row.title);
       item.append(
-        make("b", "", formatSpeedup(row.speedup), TOOLTIPS.speedup),
+        make("b", "place-speedup", formatSpeedup(row.speedup), TOOLTIPS.speedup),
         name,
         make("small", "rate", `${row.tokens_per_s.toFixed(0)} tok/s`, TOOLTIPS.rate),
         make("small", "", describeRange(repeated, rows.indexOf(row)), TOOLTIPS.range),
@@ -58,4 +58,6 @@ export function showPodium(host, rows, repeated) {
     }),
   );
   host.hidden = rankedRows(rows).length < 2;
+  const arena = /** @type {HTMLElement} */ (host.closest(".arena"));
+  arena.dataset.winners = String(places.filter((place) => place === 1).length);
 }
