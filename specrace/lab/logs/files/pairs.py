@@ -1,25 +1,37 @@
-"""Pairs a batch's files of requests and responses, and looks up requests by custom_id on the disk."""
+"""Pairs a batch's files of requests and responses, and looks up requests by custom_id on the disk.
+
+Different batches may use the same ids: the examples of OpenAI's documentation begin with request-1, and so do the
+batches of whoever follows them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO
 
 import numpy as np
 
 from specrace.core.errors import InputError, shorten
 from specrace.lab.logs.files.containers import MAX_ON_DISK, Rows, first_row, is_lines
-from specrace.lab.logs.files.sources import OpenFile, Source
+from specrace.lab.logs.files.kinds import unpacked_name
+from specrace.lab.logs.files.sources import OpenFile, Source, count_files
 from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_line
 
 _REQUEST = ("body", "params", "request")
 _RESPONSE = ("response", "result", "error")
+_WORD = re.compile(r"[^\W_]+")
+# Words in the names of a batch's two files that tell the one from the other.
+_ROLE_WORDS = {
+    *("in", "input", "inputs", "request", "requests", "req", "prompt", "prompts"),
+    *("out", "output", "outputs", "response", "responses", "resp", "result", "results", "error", "errors"),
+}
 
 
 class RequestIndex:
@@ -48,16 +60,26 @@ class RequestIndex:
         self._offsets = np.frombuffer(offsets, np.uint64)[order] if hashes else np.zeros(0, np.uint64)
 
     def __call__(self, name: str) -> Row | None:
-        """The first request with this custom_id; None if there is none."""
+        """The request with this custom_id; None if there is none. Raises ValueError if different requests have it."""
         wanted = np.uint64(_hash(name))
         first = np.searchsorted(self._hashes, wanted, "left")
         last = np.searchsorted(self._hashes, wanted, "right")
+        request: Row | None = None
         for offset in self._offsets[first:last]:
             self._file.seek(int(offset))
             row = parse_line(self._file.readline(MAX_LINE_BYTES))
-            if _shared_id(row) == name:
-                return row
-        return None
+            if _shared_id(row) != name:
+                continue
+            if request is not None and row != request:
+                raise ValueError(
+                    f"several requests have the id {shorten(name, 60)}; give the requests of one batch only"
+                )
+            request = row
+        return request
+
+    def holds(self, hashes: Sequence[int]) -> bool:
+        """Whether there is a request for each of these ids, given as their hashes; also after `close`."""
+        return bool(np.isin(np.asarray(hashes, np.uint64), self._hashes).all())
 
     def close(self) -> None:
         """Close the file of requests."""
@@ -97,8 +119,9 @@ def role(row: Row) -> str:
 
 def order_pair(first: Source, second: Source) -> tuple[Source, Source]:
     """(responses, requests) of two files. Raises InputError if they are not the two files of a batch."""
-    roles = [role(first_row(source)) for source in (first, second)]
-    if sorted(roles) != ["request", "response"]:
+    rows = [first_row(source) for source in (first, second)]
+    roles = [role(row) for row in rows]
+    if sorted(roles) != ["request", "response"] or _api(rows[0]) != _api(rows[1]):
         raise InputError(
             f"{shorten(first)} and {shorten(second)} are not the requests and the responses of one batch; "
             "give two files whose lines have a custom_id, or score each file by itself."
@@ -109,18 +132,55 @@ def order_pair(first: Source, second: Source) -> tuple[Source, Source]:
 def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
     """Each file with the file of its requests, None for one that has no such file; in the files' order.
 
-    A file of requests and a file of responses are a pair if the request of the first response is in the file of
-    requests.
+    A file of requests and a file of responses are a pair if they are of the same API and the request of the first
+    response is in the file of requests. Raises InputError if it is not clear which of several files of requests it is.
     """
-    rows = [_first_row_or_empty(source) for source in sources]
+    rows = {source: _first_row_or_empty(source) for source in sources}
+    requests = [source for source, row in rows.items() if role(row) == "request"]
+    responses = [source for source, row in rows.items() if role(row) == "response"]
+    indexes = {}
+    for source in requests if responses else ():
+        indexes[source] = RequestIndex(source)
+        indexes[source].close()
     requests_of: dict[Source, Source] = {}
-    requests = [source for source, row in zip(sources, rows, strict=True) if role(row) == "request"]
-    responses = [(source, row) for source, row in zip(sources, rows, strict=True) if role(row) == "response"]
-    for request_file in requests if responses else ():
-        index = RequestIndex(request_file)
-        requests_of |= {source: request_file for source, row in responses if index(_shared_id(row) or "") is not None}
-        index.close()
+    for source in responses:
+        first = [_hash(_shared_id(rows[source]) or "")]
+        candidates = [file for file in indexes if _api(rows[file]) == _api(rows[source]) and indexes[file].holds(first)]
+        if candidates:
+            requests_of[source] = _choose(source, {file: indexes[file] for file in candidates})
     return [(source, requests_of.get(source)) for source in sources if source not in requests_of.values()]
+
+
+def _choose(responses: Source, candidates: dict[Source, RequestIndex]) -> Source:
+    """The file that has all requests of the responses; of several the one with the same name, or in the same folder.
+
+    Raises InputError if that is not one file.
+    """
+    if len(candidates) == 1:
+        return next(iter(candidates))
+    names = (_shared_id(row) for _, row in Rows(responses, None, lambda *_: None, pipes=False))
+    hashes = array("Q", (_hash(name) for name in names if name is not None))
+    matching = [source for source, index in candidates.items() if index.holds(hashes)]
+    for place in (_batch_name, _folder):
+        same = [source for source in matching if place(source) == place(responses)]
+        matching = same if len(same) == 1 else matching
+    if len(matching) != 1:
+        files = count_files([source.name.name for source in candidates])
+        raise InputError(
+            f"{shorten(responses)} may answer the requests of {files}, which have the same ids; put the two files of "
+            "each batch into a folder of its own."
+        )
+    return matching[0]
+
+
+def _batch_name(source: Source) -> list[str]:
+    """The words of a file's path, without those that tell requests from responses."""
+    path = str(unpacked_name(source.path / source.member).with_suffix(""))
+    return [word for word in _WORD.findall(path.lower()) if word not in _ROLE_WORDS]
+
+
+def _folder(source: Source) -> PurePath:
+    return (source.path / source.member).parent
 
 
 def pair_files(paths: Sequence[Path]) -> list[tuple[Path, Path | None]]:
@@ -137,6 +197,13 @@ def _first_row_or_empty(source: Source) -> Row:
         return first_row(source) if source.path.is_file() else {}
     except InputError:
         return {}
+
+
+def _api(row: Row) -> str:
+    """Which API's batch a request or a response belongs to."""
+    if row.keys() & {"params", "result"}:
+        return "Anthropic"
+    return "OpenAI" if "custom_id" in row else "Gemini"
 
 
 def _hash(name: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from specrace.core.errors import InputError
 from specrace.lab.logs.files import pairs
-from specrace.lab.logs.files.pairs import RequestIndex
+from specrace.lab.logs.files.pairs import RequestIndex, pair_files
 from specrace.lab.logs.files.sources import Source
 from specrace.lab.logs.transcripts import TranscriptFile
 from tests.lab.logs.formats.written import batch_pair
@@ -32,9 +32,11 @@ def request(name: str, text: str = "a") -> dict[str, object]:
 
 def test_a_request_is_found_by_its_custom_id(tmp_path: Path) -> None:
     lines = [request(str(number), f"text {number}") for number in range(500)]
-    index = index_of(write(tmp_path / "r.jsonl", b"?", *lines, request("7", "again"), {"custom_id": "x"}))
+    index = index_of(write(tmp_path / "r.jsonl", b"?", *lines, lines[7], request("8", "again"), {"custom_id": "x"}))
     assert index("7") == lines[7] and index("499") == lines[499]
     assert index("500") is None and index("x") is None
+    with pytest.raises(ValueError, match="several requests have the id 8"):
+        index("8")
     index.close()
 
 
@@ -66,3 +68,39 @@ def test_two_files_must_be_a_pair(tmp_path: Path) -> None:
             list(TranscriptFile(first, requests=second))
     with pytest.raises(InputError, match="nowhere cannot be read"):
         list(TranscriptFile(requests, requests=tmp_path / "nowhere"))
+
+
+def batch(folder: Path, requests: str, responses: str, *names: str, is_anthropic: bool = False) -> tuple[Path, Path]:
+    """Write the two files of a batch with requests of these ids; the paths of (responses, requests)."""
+    asked, answered = ("params", "result") if is_anthropic else ("body", "response")
+    paths = folder / f"{responses}.jsonl", folder / f"{requests}.jsonl"
+    for path, field in zip(paths, (answered, asked), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, *({"custom_id": name, field: {}} for name in names))
+    return paths
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [("b1_input", "b1_output", "1", "2"), ("b2_input", "b2_output", "1", "2")],
+        [("requests/b1", "results/b1", "1", "2"), ("requests/b2", "results/b2", "1", "2")],
+        [("one/ferry", "one/x", "1"), ("two/mole", "two/y", "1")],
+        [("ferry", "x", "1", "2"), ("mole", "y", "1", "3")],
+    ],
+)
+def test_batches_that_use_the_same_ids_are_told_apart(tmp_path: Path, batches: list[tuple[str, ...]]) -> None:
+    pairs_of_files = [batch(tmp_path, *names) for names in batches]
+    assert pair_files([path for pair in pairs_of_files for path in pair]) == pairs_of_files
+
+
+def test_a_batch_of_another_api_with_the_same_ids_is_not_the_pair(tmp_path: Path) -> None:
+    first, second = batch(tmp_path, "p", "q", "1"), batch(tmp_path, "r", "s", "1", is_anthropic=True)
+    assert pair_files([*first, *second]) == [first, second]
+
+
+def test_responses_that_may_answer_several_files_of_requests_are_refused(tmp_path: Path) -> None:
+    batch(tmp_path, "ferry", "x", "1", "2")
+    batch(tmp_path, "mole", "y", "1", "2")
+    with pytest.raises(InputError, match=r"x\.jsonl may answer the requests of 2 files .ferry\.jsonl, mole\.jsonl."):
+        list(TranscriptFile(tmp_path, skip_bad=True))
