@@ -103,14 +103,16 @@ class Rows:
                 continue
             if self.table:
                 self._check_columns(row)
-            if self.columns:
-                try:
+            try:
+                if self.columns:
                     renamed = rename(row, self.columns)
-                except ValueError as error:
-                    self.report_bad(number, str(error))
-                    continue
-                row = RenamedRow(unpack(renamed), renamed.others)
-            yield number, unpack(row) if self.table and not self.columns else row
+                    row = RenamedRow(unpack(renamed), renamed.others)
+                elif self.table:
+                    row = unpack(row)
+            except ValueError as error:
+                self.report_bad(number, str(error))
+                continue
+            yield number, row
 
     def _rows_or_reasons(self, raw: io.BufferedReader) -> Iterator[tuple[int, RowOrReason]]:
         """(number, row) of every row, with the reason in place of a row that cannot be read."""

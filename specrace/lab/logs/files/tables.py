@@ -34,6 +34,12 @@ _TEXT_COLUMNS = {
 }
 # Lists that a request or a response has.
 _LISTS = ("messages", "choices", "contents", "candidates", "generations")
+# The text of a Python object, which pandas' to_csv writes in place of JSON, and what shows that it holds messages.
+_PYTHON_OBJECT = re.compile(r"\s*\[?\s*\{\s*'")
+_PYTHON_MESSAGE = re.compile(
+    r"'(?:message\.)?(?:role|from)': '(?:system|developer|user|human|assistant|gpt|model|tool|function)'|"
+    rf"'(?:{'|'.join(_LISTS)})': \[+\{{"
+)
 # Columns that keep their own names, even if --columns renames the prompt and the output.
 _EXTRA_COLUMNS = ("id", "category", "tools")
 # Rows read at once from a Parquet file.
@@ -186,14 +192,21 @@ def plain(value: Any) -> Any:
 
 
 def unpack(row: Row) -> Row:
-    """The row with its JSON cells parsed."""
+    """The row with its JSON cells parsed. Raises ValueError for a cell with messages that are not JSON."""
     return {name: _unpack_cell(name, cell) if isinstance(cell, str) else cell for name, cell in row.items()}
 
 
 def _unpack_cell(name: str, cell: str) -> Any:
     if name in _JSON_COLUMNS:
-        return parse_nested(cell, lambda _: True)
-    return parse_nested(cell, _is_exchange if name in _TEXT_COLUMNS else _is_object)
+        value = parse_nested(cell, lambda _: True)
+    else:
+        value = parse_nested(cell, _is_exchange if name in _TEXT_COLUMNS else _is_object)
+    if value is cell and _PYTHON_OBJECT.match(cell) and _PYTHON_MESSAGE.search(cell):
+        raise ValueError(
+            f"the column {shorten(name, 60)} holds a Python object's text (single quotes), not JSON; write it with "
+            "json.dumps, or name other columns by --columns"
+        )
+    return value
 
 
 def _is_object(value: Any) -> bool:

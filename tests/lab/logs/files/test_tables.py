@@ -21,7 +21,7 @@ from specrace.core.errors import InputError
 from specrace.lab.logs.files import tables
 from specrace.lab.logs.files.containers import Rows
 from specrace.lab.logs.files.sources import Source, find_sources
-from specrace.lab.logs.files.tables import read_columns, rename
+from specrace.lab.logs.files.tables import read_columns, rename, unpack
 from specrace.lab.logs.transcripts import Transcript, TranscriptFile
 from tests.lab.parts import pack
 
@@ -259,3 +259,24 @@ def test_a_long_text_that_columns_leave_out_is_reported(tmp_path: Path) -> None:
         remarks[columns] = [sentence for sentence in log.remarks.sentences() if "not read" in sentence]
     assert [len(sentences) for sentences in remarks.values()] == [1, 0]
     assert "The field article" in remarks["prompt=question,output=answer"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("prompt", "[{'role': 'user', 'content': \"it's late\"}]"),
+        ("note", "{'id': 'c', 'choices': [{'index': 0}]}"),
+        ("attributes.llm.input_messages", "[{'message.content': 'a', 'message.role': 'user'}]"),
+    ],
+)
+def test_messages_as_a_python_objects_text_are_refused(tmp_path: Path, name: str, cell: str) -> None:
+    quoted = cell.replace('"', '""')
+    path = table(tmp_path / "t.csv", f'prompt_ids,output_ids,{name}\n[1],[2],"{quoted}"\n')
+    with pytest.raises(InputError, match=f"line 2: the column {name} holds a Python object's text"):
+        list(TranscriptFile(path))
+    assert len(list(TranscriptFile(path, columns=read_columns("prompt_ids=prompt_ids,output_ids=output_ids")))) == 1
+
+
+@pytest.mark.parametrize("cell", ["{'role': 'admin'}", "{'from': 'Oslo', 'to': 'Bergen'}", "{'choices': ['a', 'b']}"])
+def test_a_text_may_be_a_python_object(cell: str) -> None:
+    assert unpack({"output": cell}) == {"output": cell}
