@@ -17,7 +17,7 @@ from specrace.lab.logs.files.documents import (
     BrokenError,
     IsRow,
     RowOrReason,
-    conversation_row,
+    conversation_rows,
     find_rows,
     is_message,
     read_document,
@@ -168,26 +168,26 @@ class Rows:
             return
         holds_rows: bool | None = None
         for number, line in _lines(start, stream):
-            parsed = line if isinstance(line, str) else _parse(line)
-            if isinstance(parsed, str):
-                yield number, parsed
-                continue
-            if holds_rows is None:
-                # The first line decides for all, because a line of a known format may hold anything, even rows.
-                holds_rows = not self.is_row(parsed) and any(find_rows(parsed, self.is_row))
-            rows = list(find_rows(parsed, self.is_row)) if holds_rows else []
-            yield from ((number, row) for row in rows or [parsed])
+            for parsed in [line] if isinstance(line, str) else _parse(line):
+                if isinstance(parsed, str):
+                    yield number, parsed
+                    continue
+                if holds_rows is None:
+                    # The first line decides for all, because a line of a known format may hold anything, even rows.
+                    holds_rows = not self.is_row(parsed) and any(find_rows(parsed, self.is_row))
+                rows = list(find_rows(parsed, self.is_row)) if holds_rows else []
+                yield from ((number, row) for row in rows or [parsed])
 
 
-def _parse(line: bytes) -> RowOrReason:
-    """The row in a line of JSON, or why it has none."""
+def _parse(line: bytes) -> list[RowOrReason]:
+    """The row in a line of JSON, those of a line that is a list of messages, or why there is none."""
     try:
-        return parse_line(line)
+        return [parse_line(line)]
     except ValueError as error:
         if _PYTHON_LITERAL.match(line):
-            return "this is a Python object's text (single quotes), not JSON; write it with json.dumps"
+            return ["this is a Python object's text (single quotes), not JSON; write it with json.dumps"]
         messages = _messages(line)
-        return conversation_row(messages) if messages else _explain(line) or str(error)
+        return list(conversation_rows(messages)) if messages else [_explain(line) or str(error)]
 
 
 def _explain(line: bytes) -> str:

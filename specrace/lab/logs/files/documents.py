@@ -35,6 +35,8 @@ _DECODER = json.JSONDecoder()
 _MB = MAX_LINE_BYTES // 1_000_000
 _ELEMENT = "*"
 _CONTENT_FIELDS = {"content", "tool_calls", "parts"}
+# Names of a message's field that tells to which conversation it belongs.
+_CONVERSATION_ID = re.compile(r"(?:conversation|conv|thread|session|chat|dialog(?:ue)?)_?id", re.IGNORECASE)
 # guidellm's lists of requests without a complete answer.
 _UNFINISHED = ("errored", "incomplete")
 
@@ -176,7 +178,7 @@ def _array(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
                 yield where, item
         cursor.next_element("]")
     if conversation:
-        yield line, conversation_row(conversation)
+        yield from ((line, row) for row in conversation_rows(conversation))
 
 
 def _outermost(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
@@ -194,8 +196,8 @@ def _outermost(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, RowOrReaso
             yield line, f"this is longer than {_MB} MB and holds no list of requests; give one request a line"
         return
     if isinstance(value, list) and value and all(map(is_message, value)):
-        value = conversation_row(value)
-    if is_message(value):
+        yield from ((line, row) for row in conversation_rows(value))
+    elif is_message(value):
         yield line, value
     elif isinstance(value, dict):
         rows = list(find_rows(value, is_row))
@@ -263,6 +265,23 @@ def is_message(value: object) -> bool:
     return {"from", "value"} <= value.keys() or ("role" in value and bool(_CONTENT_FIELDS & value.keys()))
 
 
-def conversation_row(messages: list[Row]) -> Row:
-    """A row for a list of messages."""
-    return {"conversations" if "from" in messages[0] else "messages": messages}
+def conversation_rows(messages: list[Row]) -> Iterator[RowOrReason]:
+    """A row for each conversation in a list of messages: the list is one, or a table with the messages of many."""
+    names = list(dict.fromkeys(name for message in messages for name in message if _CONVERSATION_ID.fullmatch(name)))
+    conversations: dict[tuple[str, ...], list[Row]] = {}
+    for message in messages:
+        conversations.setdefault(tuple(str(message.get(name)) for name in names or ("id",)), []).append(message)
+    if len(conversations) == 1 or not (names or any(map(_shares_id, conversations.values()))):
+        yield {"conversations" if "from" in messages[0] else "messages": messages}
+    elif names and all(message.get(name) is not None for message in messages for name in names):
+        for conversation in conversations.values():
+            yield from conversation_rows(conversation)
+    else:
+        ids = " and ".join(names) or "id"
+        yield f"the messages differ in {ids}, as if of several conversations; write a line with the messages of each"
+
+
+def _shares_id(messages: list[Row]) -> bool:
+    """Whether the `id` that these messages share is not that of a message, because they are of several speakers."""
+    speakers = {str(message.get("role", message.get("from"))) for message in messages}
+    return messages[0].get("id") is not None and len(speakers) > 1

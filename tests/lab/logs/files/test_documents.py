@@ -67,6 +67,40 @@ def test_a_bare_list_of_messages_is_a_conversation(tmp_path: Path, text: Any, ro
     assert read(tmp_path / "t.json", json.dumps(text, indent=indent)) == (rows, [])
 
 
+def said(**ids: object) -> list[dict[str, object]]:
+    """A question and its answer with these fields."""
+    return [USER | ids, ASSISTANT | ids]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_table_of_messages_holds_several_conversations(tmp_path: Path, indent: int | None) -> None:
+    first, second = said(conversation_id=1), said(conversation_id=2)
+    mixed = [first[0], second[0], first[1], second[1]]
+    rows = [{"messages": first}, {"messages": second}]
+    assert read(tmp_path / "t.json", json.dumps(mixed, indent=indent)) == (rows, [])
+
+
+@pytest.mark.parametrize("messages", [[*said(id="a"), *said(id="b")], [*said(thread_id=1), *said(thread_id=None)]])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_messages_that_may_be_of_several_conversations_are_refused(
+    tmp_path: Path, messages: Any, indent: int | None
+) -> None:
+    rows, bad = read(tmp_path / "t.json", json.dumps(messages, indent=indent))
+    assert not rows and "as if of several conversations" in bad[0][1]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [USER | {"id": 1}, ASSISTANT | {"id": 2}, USER | {"id": 3}, ASSISTANT | {"id": 4}],
+        [USER, ASSISTANT | {"id": "m1"}, USER, ASSISTANT | {"id": "m1"}],
+        [*said(thread_id=1), *said(thread_id=1)],
+    ],
+)
+def test_ids_of_messages_do_not_divide_a_conversation(tmp_path: Path, messages: Any) -> None:
+    assert read(tmp_path / "t.json", json.dumps(messages)) == ([{"messages": messages}], [])
+
+
 def test_a_line_may_be_a_conversation(tmp_path: Path) -> None:
     lines = (json.dumps([USER, ASSISTANT]) + "\n") * 2
     assert read(tmp_path / "t.jsonl", lines) == ([{"messages": [USER, ASSISTANT]}] * 2, [])
