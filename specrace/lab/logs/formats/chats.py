@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,6 +42,9 @@ _CONVERSATIONS = ("conversations", "conversation", "conversation_a", "conversati
 _MAYBE_CONVERSATIONS = ("items", "data")
 # Fields beside a conversation with images, videos or sound that the model also read.
 _MEDIA = ("images", "image", "videos", "video", "audios", "audio")
+# A message's field with its time, and a time as text that can be compared.
+_TIMES = ("created_at", "createdAt", "create_time", "timestamp", "time", "date", "ts")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 
 
@@ -109,6 +113,8 @@ def _turns(row: Row, logged: list[Any]) -> Iterable[Exchange]:
     """The exchanges of a conversation, with the system prompt, tools and documents that may stand beside it."""
     if media := next((name for name in _MEDIA if row.get(name)), ""):
         raise ValueError(f"{media} stands beside the conversation; only text can be scored")
+    if name := next((name for name in _TIMES if _falls(logged, name)), ""):
+        raise ValueError(f"the messages are listed from the newest to the oldest, by their {name}; reverse them")
     system = row.get("system") or row.get("system_prompt")
     if system and not (logged and isinstance(logged[0], dict) and logged[0].get("role") == "system"):
         logged = [{"role": "system", "content": system}, *logged]
@@ -123,6 +129,15 @@ def _turns(row: Row, logged: list[Any]) -> Iterable[Exchange]:
             {key: value for key, value in row.items() if key not in (*_CONVERSATIONS, *_MAYBE_CONVERSATIONS)}
         ),
     )
+
+
+def _falls(logged: list[Any], name: str) -> bool:
+    """Whether the last message is older than the first, by the field `name`. Between them, times may differ by more
+    than the order tells, as those of tools that ran at once."""
+    times = [message[name] for message in logged if isinstance(message, dict) and message.get(name) is not None]
+    if all(type(time) in (int, float) for time in times) or all(_DATE.match(str(time)) for time in times):
+        return bool(times) and times[-1] < times[0]
+    return False
 
 
 class Alpaca(Format):

@@ -54,6 +54,20 @@ def test_an_unreadable_conversation_is_reported(messages: Any, reason: str) -> N
         list(OpenAIChat().read({"messages": messages}))
 
 
+@pytest.mark.parametrize("times", [(4, 3, 2, 1), ("2026-02-01T10:00", "2026-02-01T09:00", "2026-01-31", "2026-01-30")])
+def test_messages_from_the_newest_to_the_oldest_are_refused(times: Any) -> None:
+    messages = [message | {"created_at": time} for message, time in zip([ANSWER, USER] * 2, times, strict=True)]
+    with pytest.raises(ValueError, match="from the newest to the oldest, by their created_at"):
+        list(OpenAIChat().read({"messages": messages}))
+    assert len(list(OpenAIChat().read({"messages": messages[::-1]}))) == 2
+
+
+@pytest.mark.parametrize("times", [(5, 5), ("31/01", "01/02"), (9, "2026-01-30"), (None, 3), (1, 9, 7, 9)])
+def test_other_times_of_messages_say_nothing(times: Any) -> None:
+    messages = [message | {"timestamp": time} for message, time in zip([USER, ANSWER] * 2, times, strict=False)]
+    assert list(OpenAIChat().read({"messages": messages}))
+
+
 def test_an_unknown_speaker_is_reported() -> None:
     with pytest.raises(ValueError, match="a turn is from narrator; the known speakers are human"):
         list(ShareGPT().read({"conversations": [{"from": "narrator", "value": "a"}]}))
