@@ -14,7 +14,7 @@ import codecs
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row
@@ -37,6 +37,7 @@ _ELEMENT = "*"
 _CONTENT_FIELDS = {"content", "tool_calls", "parts"}
 # Names of a message's field that tells to which conversation it belongs.
 _CONVERSATION_ID = re.compile(r"(?:conversation|conv|thread|session|chat|dialog(?:ue)?)_?id", re.IGNORECASE)
+_NO_OBJECT = "this is an element of a list but not an object; write objects"
 # guidellm's lists of requests without a complete answer.
 _UNFINISHED = ("errored", "incomplete")
 
@@ -203,7 +204,7 @@ def _outermost(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, RowOrReaso
         rows = list(find_rows(value, is_row))
         yield from ((line, row) for row in rows or [value])
     else:
-        yield line, "this is an element of a list but not an object; write objects"
+        yield line, _NO_OBJECT
 
 
 def _large(cursor: _Cursor, path: KeyPath, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
@@ -218,23 +219,31 @@ def _large(cursor: _Cursor, path: KeyPath, is_row: IsRow) -> Iterator[tuple[int,
             yield from _member(cursor, (*path, key), is_row)
             cursor.next_element("}")
     elif cursor.take("["):
+        among_rows = False
         while not cursor.take("]"):
-            yield from _member(cursor, (*path, _ELEMENT), is_row)
+            among_rows = yield from _member(cursor, (*path, _ELEMENT), is_row, among_rows=among_rows)
             cursor.next_element("]")
     else:
         raise BrokenError(cursor.line, f"a text of more than {_MB} MB, and nothing after it was read; leave it out")
 
 
-def _member(cursor: _Cursor, path: KeyPath, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
-    """The rows in the value at the position, which is part of a large object or array; `path` leads to it."""
+def _member(
+    cursor: _Cursor, path: KeyPath, is_row: IsRow, *, among_rows: bool = False
+) -> Generator[tuple[int, RowOrReason], None, bool]:
+    """The rows in the value at the position, which is part of a large object or array; `path` leads to it.
+
+    `among_rows`: the value is in a list after a row. Returns whether the next value is, if there is one in the list.
+    """
     cursor.peek()
     line = cursor.line
     try:
         value = cursor.value()
     except _TooLargeError:
         yield from _large(cursor, path, is_row)
-    else:
-        yield from ((line, item) for item in _rows_in(value, path, is_row))
+        return among_rows
+    rows = list(_rows_in(value, path, is_row)) or (_as_row(value) if among_rows else [])
+    yield from ((line, row) for row in rows)
+    return among_rows or any(row is value for row in rows)
 
 
 def find_rows(document: Row, is_row: IsRow) -> Iterator[RowOrReason]:
@@ -246,8 +255,10 @@ def _rows_in(value: Any, path: KeyPath, is_row: IsRow) -> Iterator[RowOrReason]:
     if len(path) > _MAX_DEPTH:
         return
     if isinstance(value, list):
-        for element in value:
-            yield from _rows_in(element, (*path, _ELEMENT), is_row)
+        rows_of = [list(_rows_in(element, (*path, _ELEMENT), is_row)) for element in value]
+        among_rows = any(row is element for element, rows in zip(value, rows_of, strict=True) for row in rows)
+        for element, rows in zip(value, rows_of, strict=True):
+            yield from rows or (_as_row(element) if among_rows else [])
     elif isinstance(value, dict):
         if "benchmarks" in path and path[-3:-2] == ("requests",) and path[-1] == _ELEMENT:
             yield f"guidellm counts this request as {path[-2]}; it has no output" if path[-2] in _UNFINISHED else value
@@ -256,6 +267,11 @@ def _rows_in(value: Any, path: KeyPath, is_row: IsRow) -> Iterator[RowOrReason]:
         else:
             for key, child in value.items():
                 yield from _rows_in(child, (*path, key), is_row)
+
+
+def _as_row(element: Any) -> list[RowOrReason]:
+    """An element without rows, in a list with rows: it is a bad row, whose reader says what it lacks."""
+    return [element if isinstance(element, dict) else _NO_OBJECT]
 
 
 def is_message(value: object) -> bool:

@@ -183,3 +183,15 @@ def test_random_bytes_end_in_rows_or_reasons(tmp_path: Path) -> None:
         bad: list[tuple[int, str]] = []
         rows = list(Rows(Source(tmp_path / "t"), None, lambda *fault, bad=bad: bad.append(fault)))
         assert all(isinstance(row, dict) for _, row in rows) and (rows or bad)
+
+
+@pytest.mark.parametrize("max_bytes", [documents.MAX_LINE_BYTES, 400])
+def test_what_stands_among_the_rows_of_a_page_is_not_dropped(
+    tmp_path: Path, max_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "MAX_LINE_BYTES", max_bytes)
+    failed = {"id": "3", "prompt": "a", "output": None}
+    page = {"tags": [{"name": "a"}], "pages": [{"data": [*ROWS, failed, "timeout"]}, {"data": []}]}
+    rows, bad = read(tmp_path / "t.json", json.dumps(page, indent=1))
+    assert rows == [*ROWS, failed]
+    assert [reason for _, reason in bad] == ["this is an element of a list but not an object; write objects"]
