@@ -25,6 +25,12 @@ _BUFFER = 1 << 20
 _DELIMITERS = (",", "\t", ";", "|")
 _SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]*")
 _QUOTED = re.compile(r'"[^"]*"')
+_QUOTES = (
+    "the row that begins here is not CSV: a cell that begins with a quotation mark must end with one, and marks within "
+    "it are written twice"
+)
+# How csv's messages about quotation marks end.
+_QUOTE_ERRORS = ("expected after '\"'", "unexpected end of data")
 # Cells of these columns hold JSON of any kind; in other columns an object or a list of objects is parsed.
 _JSON_COLUMNS = {"prompt_ids", "output_ids", "messages", "conversations", "tools"}
 # Cells of these columns may hold a text that is JSON by itself, so only requests, responses and messages are parsed.
@@ -88,20 +94,25 @@ def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, R
     except csv.Error as error:
         yield 1, f"this is not CSV ({error})"
         return
-    table = csv.DictReader(
-        chain(pushed_back, lines), delimiter=find_delimiter(first_line, is_tsv=unpacked_name(name).suffix == ".tsv")
-    )
+    delimiter = find_delimiter(first_line, is_tsv=unpacked_name(name).suffix == ".tsv")
+    table = csv.reader(chain(pushed_back, lines), delimiter=delimiter, strict=True)
     skipped = 1 - len(pushed_back)
+    header: list[str] = []
     while True:
+        start = table.line_num + 1 + skipped
         try:
-            row: dict[Any, Any] | None = next(table, None)
+            cells = next(table, None)
         except csv.Error as error:
-            yield table.line_num + skipped, f"this is not CSV ({error})"
+            yield start, _QUOTES if str(error).endswith(_QUOTE_ERRORS) else f"this is not CSV ({error})"
             continue
-        if row is None:
+        if cells is None:
             return
-        wrong_length = None in row or None in row.values()
-        yield table.line_num + skipped, "the row has more or fewer cells than the header" if wrong_length else row
+        if not header:
+            header = cells
+        elif cells:
+            fits = len(cells) == len(header)
+            reason = "the row has more or fewer cells than the header"
+            yield table.line_num + skipped, dict(zip(header, cells, strict=True)) if fits else reason
 
 
 def find_delimiter(first_line: str, *, is_tsv: bool) -> str:

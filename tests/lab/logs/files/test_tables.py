@@ -68,6 +68,18 @@ def test_unusable_rows_are_counted(tmp_path: Path) -> None:
     assert "half a character" in file.reasons[2]
 
 
+@pytest.mark.parametrize(
+    "row",
+    ['a\t"Hello\nb\t"c" d\n', '"He said \\"yes\\" twice"\t"b"\n', '"Well," he said.\tb\n', 'a\t"never closed\nb\tc\n'],
+)
+def test_quotation_marks_that_csv_does_not_allow_are_reported(tmp_path: Path, row: str) -> None:
+    path = table(tmp_path / "t.tsv", f'prompt\toutput\na\t"b\n""c"""\n\n{row}')
+    bad: list[tuple[int, str]] = []
+    rows = Rows(Source(path), None, lambda *fault: bad.append(fault))
+    assert [row for _, row in rows] == [{"prompt": "a", "output": 'b\n"c"'}]
+    assert [number for number, _ in bad] == [5] and "a cell that begins with a quotation mark" in bad[0][1]
+
+
 def test_an_unclosed_quotation_mark_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "MAX_LINE_BYTES", 100)
     for lines, reason in (("a" * 1000, "a line longer than"), ("aaaaaaaa\n" * 100, "field larger than")):
