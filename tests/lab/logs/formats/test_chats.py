@@ -88,10 +88,11 @@ def test_items_and_data_of_other_kinds_are_not_conversations(row: Any) -> None:
     assert not ShareGPT.looks_like(row)
 
 
-@pytest.mark.parametrize("name", ["images", "image", "videos", "audios"])
+@pytest.mark.parametrize("name", ["images", "image", "videos", "audios", "image_path", "videoUrl"])
 def test_a_picture_beside_the_conversation_is_reported(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} stands beside the conversation"):
         list(ShareGPT().read({"conversations": [HUMAN, GPT], name: ["x.png"]}))
+    assert list(ShareGPT().read({"conversations": [HUMAN, GPT], name: None, "image_name": "swe/task:1"}))
 
 
 @pytest.mark.parametrize(
