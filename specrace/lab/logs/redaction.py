@@ -3,6 +3,7 @@
 - LiteLLM: "redacted-by-litellm" (litellm/litellm_core_utils/redact_messages.py), and in the spend log
   "litellm_truncated" (litellm/proxy/spend_tracking/spend_tracking_utils.py).
 - Langfuse: "<fully masked due to failed mask function>" (langfuse/langfuse-python, langfuse/_client/span.py).
+- Datadog: "[This value has been dropped because this span's size exceeds the 1MB size limit.]".
 - OpenInference: "__REDACTED__" (Arize-ai/openinference, instrumentation/config.py).
 - Some loggers write a hash with its name, such as "sha256:9f86d081...".
 - Others write a word such as "redacted", "masked" or "filtered" in brackets; Sentry "[Filtered]", PostHog "[redacted]".
@@ -16,7 +17,10 @@ from specrace.lab.logs.formats.base import Exchange
 
 # A mark in place of a whole text is short; a model may write about redaction at any length.
 MAX_MARK = 100
-_WORD = r"(?:redact|mask|filter|remov|hidden|omitt|scrub|anonymi[sz]|censor|obfuscat|suppress|classified|private)"
+_WORD = (
+    r"(?:redact|mask|filter|remov|hidden|omitt|scrub|anonymi[sz]|censor|obfuscat|suppress|classified|private|"
+    r"dropped|truncated|withheld|too (?:large|long|big))"
+)
 _IN_PLACE = re.compile(
     r"(?:sha-?\d+|md5|hmac|hash)[-_\w]*[:=][0-9a-f]{16,}|"
     rf"[\[<]+[^\n\[<]*{_WORD}[^\n]*[\]>]+|\((?:\S+ )?{_WORD}\S*\)|[*_#]+ ?{_WORD}\w* ?[*_#]+|"
