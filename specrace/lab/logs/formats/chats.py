@@ -35,6 +35,7 @@ from specrace.lab.logs.formats.base import (
     require_list,
     require_object,
 )
+from specrace.lab.logs.formats.incomplete import explain_row
 from specrace.lab.logs.formats.turns import assistant_turns
 
 # Fields that hold a conversation, and fields that hold one in some data sets and anything else in others.
@@ -71,7 +72,8 @@ class ShareGPT(Format):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        return any(_is_conversation(name, row.get(name)) for name in (*_CONVERSATIONS, *_MAYBE_CONVERSATIONS))
+        names = _CONVERSATIONS if explain_row(row) else (*_CONVERSATIONS, *_MAYBE_CONVERSATIONS)
+        return any(_is_conversation(name, row.get(name)) for name in names)
 
     def read(self, row: Row) -> Iterable[Exchange]:
         names = [name for name in _CONVERSATIONS if row.get(name) is not None]

@@ -7,6 +7,7 @@
 - MT-bench's and Spec-Bench's questions and answers: turns, choices[].turns (lm-sys/FastChat, fastchat/llm_judge).
 - OpenAssistant's messages: message_id, parent_id, text, role (huggingface.co/datasets/OpenAssistant/oasst1).
 - Chatbot Arena's Kaggle table: prompt, response_a, response_b, each a list of texts.
+- A call of a Gradio app: data, fn_index, session_hash (gradio-app/gradio, gradio/data_classes.py: PredictBody).
 - OpenAI's embeddings, images and moderations, and Cohere's rerank: data[] or results[]
   (platform.openai.com/docs/api-reference, docs.cohere.com/reference/rerank).
 - Traces of lengths: Azure's (Azure/AzurePublicDataset) and BurstGPT's (HPMLL/BurstGPT).
@@ -27,6 +28,7 @@ _NOT_TEXT = {
     "flagged": "a moderation",
 }
 _LENGTHS = "this is a trace of lengths: without text nothing can be drafted; give a log that keeps requests and outputs"
+_GRADIO = "this is a call of a Gradio app, whose inputs have no names; log the requests and outputs of the model"
 _KNOWN: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset({"input_lens", "output_lens"}),
@@ -58,6 +60,8 @@ _KNOWN: tuple[tuple[frozenset[str], str], ...] = (
         "these are Chatbot Arena's pairs, each field a list of a conversation's texts; write the messages of each "
         "conversation in a line",
     ),
+    (frozenset({"data", "fn_index"}), _GRADIO),
+    (frozenset({"data", "session_hash"}), _GRADIO),
     (
         frozenset({"signed_body_url"}),
         "Helicone left the bodies of request and response out; export with --include-body",

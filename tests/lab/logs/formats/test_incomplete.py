@@ -23,6 +23,7 @@ ASK = {"role": "user", "content": "a"}
         ({"question_id": 81, "choices": [{"index": 0, "turns": ["a", "b"]}]}, "answers without questions"),
         ({"message_id": "m", "parent_id": None, "text": "a", "role": "prompter"}, "one message of a tree"),
         ({"prompt": '["a"]', "response_a": '["b"]', "response_b": '["c"]'}, "Chatbot Arena's pairs"),
+        ({"data": ["When?", "Be brief."], "fn_index": 3, "session_hash": "s"}, "a call of a Gradio app"),
         ({"request_id": "q", "request_body": {}, "response_body": {}, "signed_body_url": "u"}, "--include-body"),
         ({"object": "response", "output": [{"type": "message", "content": []}]}, "has no request and no token ids"),
         ({"request": {"input": "a"}, "response": {"data": [{"embedding": [0.1]}]}}, "the response is embeddings"),
