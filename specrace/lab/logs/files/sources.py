@@ -1,25 +1,30 @@
-"""Which files a log consists of: a file, the members of a zip, or all log files in a folder."""
+"""Which files a log consists of: a file, the members of a zip, or all log files in a folder, without copies."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import open_regular
 from specrace.lab.logs.files.kinds import LOG_SUFFIXES, ZIP_MAGICS, is_log_name
-from specrace.lab.logs.files.packing import DamagedError, check_ratio
+from specrace.lab.logs.files.packing import DamagedError, check_ratio, open_text
 
 _MAX_MEMBERS = 20_000
 # How many names of skipped files a sentence lists.
 _MAX_NAMES = 3
+# How much of a file is read at once to compare files. The first block tells most files apart.
+_BLOCK = 1 << 16
 
 
 class OpenFile:
@@ -119,7 +124,8 @@ class _Member(io.RawIOBase):
 
 
 def find_sources(path: Path, kept: OpenFile | None = None) -> tuple[list[Source], list[str]]:
-    """A log's files, sorted by name, and the names of the files beside them in its folder or zip that are not logs.
+    """A log's files, sorted by name, and the names of the files beside them in its folder or zip that are not read,
+    because they are not logs, or are copies.
 
     `kept`: what keeps a file open from here on, until the caller closes it. Raises InputError for a folder or a zip
     that cannot be read or has no log.
@@ -133,7 +139,46 @@ def find_sources(path: Path, kept: OpenFile | None = None) -> tuple[list[Source]
     if not sources:
         others = f", but {count_files(skipped)}" if skipped else ""
         raise InputError(f"{shorten(path)} holds no log{others}; logs have names in {', '.join(LOG_SUFFIXES)}.")
-    return sources, skipped
+    copies = _find_copies(sources)
+    skipped += [f"{_inner_name(copy, path)}, a copy of {_inner_name(copies[copy], path)}" for copy in copies]
+    return [source for source in sources if source not in copies], skipped
+
+
+def _find_copies(sources: Sequence[Source]) -> dict[Source, Source]:
+    """Copy -> original, for files that hold the same when they are unpacked, such as a.jsonl.gz and a.jsonl."""
+    by_start: dict[bytes, list[Source]] = {}
+    originals: dict[bytes, Source] = {}
+    copies: dict[Source, Source] = {}
+    with closing(OpenFile()) as file:
+        opened = {source: replace(source, kept=source.kept or file) for source in sources}
+        for source in sources:
+            by_start.setdefault(_digest(opened[source], 1), []).append(source)
+        for similar in by_start.values():
+            for source in similar if len(similar) > 1 else ():
+                original = originals.setdefault(_digest(opened[source]), source)
+                if original is not source:
+                    copies[source] = original
+    return copies
+
+
+def _digest(source: Source, max_blocks: int | None = None) -> bytes:
+    """A digest of the unpacked file, or of its first blocks; of its name if it is empty or cannot be read."""
+    digest = hashlib.blake2b()
+    is_empty = True
+    try:
+        with source.open() as raw:
+            stream = open_text(raw, source.name)
+            for block in islice(iter(partial(stream.read, _BLOCK), b""), max_blocks):
+                digest.update(block)
+                is_empty = False
+    except (OSError, DamagedError, InputError):
+        is_empty = True
+    return str(source).encode(errors="surrogateescape") if is_empty else digest.digest()
+
+
+def _inner_name(source: Source, log: Path) -> str:
+    """The name of a file in a log's folder or zip."""
+    return str((source.path / source.member).relative_to(log))
 
 
 def count_files(names: Sequence[str]) -> str:

@@ -76,7 +76,7 @@ def batch(folder: Path, requests: str, responses: str, *names: str, is_anthropic
     paths = folder / f"{responses}.jsonl", folder / f"{requests}.jsonl"
     for path, field in zip(paths, (answered, asked), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, *({"custom_id": name, field: {}} for name in names))
+        write(path, *({"custom_id": name, field: {"text": requests}} for name in names))
     return paths
 
 

@@ -82,6 +82,19 @@ def test_answers_that_several_files_of_a_folder_repeat_are_read_once(tmp_path: P
     assert file.remarks.repeated == 1
 
 
+def test_a_copy_of_a_file_counts_once(tmp_path: Path) -> None:
+    lines = [FRESH | {"id": number} for number in range(2000)]
+    data = write(tmp_path / "b.jsonl", *lines).read_bytes()
+    write(tmp_path / "a.jsonl", *lines[:-1], COPYING)
+    pack(tmp_path / "b.jsonl.xz", data)
+    pack(tmp_path / "c.zip", data)
+    for name in ("empty.jsonl", "empty-too.jsonl"):
+        (tmp_path / name).touch()
+    sources, others = find_sources(tmp_path)
+    assert [source.name.name for source in sources] == ["a.jsonl", "b.jsonl", "empty-too.jsonl", "empty.jsonl"]
+    assert others == ["b.jsonl.xz, a copy of b.jsonl", "c.zip/log.jsonl, a copy of b.jsonl"]
+
+
 def test_a_batch_in_a_folder_is_read_as_its_two_files(tmp_path: Path) -> None:
     (tmp_path / "batch").mkdir()
     requests, responses = batch_pair(tmp_path / "batch")
