@@ -189,14 +189,16 @@ def _number_rows(batches: Iterable[Any], count: list[int]) -> Iterator[tuple[int
 
 
 def plain(value: Any) -> Any:
-    """A cell as JSON would hold it: times and other kinds as text, structs without their empty fields.
+    """A cell as JSON would hold it: times and other kinds as text, structs and maps without their empty fields.
 
     A column's structs have the same fields in every row, so a message without tool calls has an empty field for them.
     """
     if isinstance(value, dict):
-        return {name: plain(field) for name, field in value.items() if field is not None}
+        return {str(name): plain(field) for name, field in value.items() if field is not None}
     if isinstance(value, list):
-        return [plain(element) for element in value]
+        # A map is a list of pairs.
+        is_map = bool(value) and all(isinstance(element, tuple) for element in value)
+        return plain(dict(value)) if is_map else [plain(element) for element in value]
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
     return value if value is None or isinstance(value, str | int | float) else str(value)

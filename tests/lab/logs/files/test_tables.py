@@ -220,6 +220,14 @@ def test_nested_columns_come_out_as_json_would_hold_them(tmp_path: Path, kind: s
     }
 
 
+def test_a_map_is_an_object(tmp_path: Path) -> None:
+    calls = [[{"arguments": [("place", "Oslo"), ("day", None)]}]]
+    kind = pyarrow.list_(pyarrow.struct([("arguments", pyarrow.map_(pyarrow.string(), pyarrow.string()))]))
+    write_table(pyarrow.table({"calls": pyarrow.array(calls, kind)}), tmp_path / "t.parquet")
+    rows = [row for _, row in Rows(Source(tmp_path / "t.parquet"), None, lambda *_: None)]
+    assert rows == [{"calls": [{"arguments": {"place": "Oslo"}}]}]
+
+
 def test_a_broken_arrow_file_is_refused(tmp_path: Path) -> None:
     write_arrow(nested_table(300), tmp_path / "t.arrow")
     (tmp_path / "t.arrow").write_bytes((tmp_path / "t.arrow").read_bytes()[:-2000])
