@@ -102,6 +102,7 @@ def test_a_rate_is_tokens_over_the_cost_of_rows_and_forwards() -> None:
     drafter = drafter_of(Guesser(0.9), price=0.25, curve=CostCurve((1, 2, 9), (1.0, 1.25, 3.0)), width=1)
     tree = drafter.propose((4, 5), 1)
     assert tree.num_draft == 1 and drafter.rate(tree) == pytest.approx(1.9 / (1.25 + 0.25))
+    assert drafter.rate_unasked(tree, 1) == pytest.approx(1.9 / 1.25)
     # A larger tree counts as one of the largest size of this step.
     assert drafter.rate(drafter_of(Guesser(0.9), width=1).propose((4, 5), 2)) == pytest.approx(2.71 / 1.5)
 

@@ -42,6 +42,15 @@ def test_a_step_in_which_the_head_is_left_out_says_nothing_about_its_trees(monke
     assert head.forwards == 0 and (hybrid._sum_rates, hybrid._num_rates) == before
 
 
+def test_the_mean_of_the_heads_trees_counts_each_step_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hybrid = hybrid_of(NEW, Guesser(0.9))
+    monkeypatch.setattr(hybrid.head, "rate", lambda _: 1.5)
+    before = hybrid._sum_rates, hybrid._num_rates
+    for _ in range(3):
+        hybrid.propose(NEW, 4)
+    assert (hybrid._sum_rates, hybrid._num_rates) == (before[0] + 4.5, before[1] + 3)
+
+
 @pytest.mark.parametrize(("rates", "asked"), [((), False), ((3.0,) * 9, True), ((1.0,) * 9, False)])
 def test_the_head_is_not_asked_where_its_good_trees_yield_less_than_fusions(
     rates: tuple[float, ...], asked: bool, monkeypatch: pytest.MonkeyPatch

@@ -50,7 +50,10 @@ def test_a_note_names_the_places_and_the_nearest_state() -> None:
         "likeliest first token": "70%",
         "expected": "2.46 tokens",
     }
-    assert [(row.label, row.tokens) for row in note.rows] == [("from token 3 on", (8, 9)), ("from token 6 on", (7,))]
+    assert [(row.group, row.label, row.tokens) for row in note.rows] == [
+        ("Copied", "from token 3 on", (8, 9)),
+        ("Copied", "from token 6 on", (7,)),
+    ]
 
 
 def test_a_step_without_a_place_is_explained() -> None:
@@ -58,7 +61,24 @@ def test_a_step_without_a_place_is_explained() -> None:
     places.nearest = None
     drafter = drafter_of(places)
     note = drafter.note(drafter.propose(TEXT, 0))
-    assert note.facts["drafted"] == 0 and "did not pay" in str(note.facts["why"])
+    assert note.facts == {"drafted": 0, "why": "the states were not compared: earlier copies did not pay"}
+
+
+def test_a_note_without_a_draft_says_so() -> None:
+    places = TwoPlaces()
+    places.nearest = (0, 0.5, False)
+    drafter = drafter_of(places, budget_cost=99.0)
+    note = drafter.note(drafter.propose(TEXT, 8))
+    assert (note.facts["followed by"], note.facts["likeliest first token"]) == ("another token", "none")
+
+
+def test_the_depth_of_a_request_bounds_the_tree() -> None:
+    assert drafter_of(TwoPlaces()).propose(TEXT, 8, depth=1).tokens == (5, 8, 7)
+
+
+def test_by_default_four_continuations_of_up_to_sixteen_tokens_are_drafted() -> None:
+    drafter = drafter_of(TwoPlaces())
+    assert (drafter.depth, drafter.width) == (16, 4)
 
 
 def test_rows_that_do_not_pay_are_left_out() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from itertools import accumulate, pairwise
+
 import pytest
 
 from specrace.core.cost_curve import CostCurve
@@ -10,6 +13,7 @@ from specrace.drafters.fusion.copies import EarlierAnswers
 from specrace.drafters.fusion.drafter import FusionDrafter
 from specrace.drafters.fusion.holding import Holding
 from specrace.drafters.fusion.long_copies import WORTH, LongCopyFusion
+from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from tests.parts import step_verdict
 
@@ -19,8 +23,8 @@ CURVE = CostCurve((1, 33), (1.0, 4.2))
 PROMPT = (*SENTENCE, 3, 4, *SENTENCE[:4])
 
 
-def fusion_of(prompt: tuple[int, ...], past: PastOutputs | None = None) -> LongCopyFusion:
-    inputs = DrafterInputs(prompt, 99, curve=CURVE, past=past or ())
+def fusion_of(prompt: tuple[int, ...], past: PastOutputs | None = None, curve: CostCurve = CURVE) -> LongCopyFusion:
+    inputs = DrafterInputs(prompt, 99, curve=curve, past=past or ())
     return LongCopyFusion(inputs, corpus=False, past=True, recycling=False)
 
 
@@ -60,6 +64,11 @@ def test_earlier_answers_count_up_to_a_limit_and_are_not_changed() -> None:
     assert holding.expected == pytest.approx(Holding.MAX_EARLIER) and holding.factor() == Holding.LOWEST
     holding.record(0.9, held=False)
     assert earlier.failures == Holding.PRIOR * Holding.PRIOR_RATE
+    # A few count as they are.
+    few = Holding()
+    for _ in range(3):
+        few.record(0.9, held=False)
+    assert (Holding(few).expected, Holding(few).failures) == (few.expected, few.failures)
 
 
 def test_earlier_answers_tell_how_often_copies_went_on() -> None:
@@ -78,6 +87,33 @@ def test_earlier_answers_tell_how_often_copies_went_on() -> None:
     alone = EarlierAnswers(8)
     alone.add((1, 2, 3, 1), (9, 1, 8, 1))
     assert alone.holding.expected == Holding.PRIOR
+    # A first token that was expected.
+    alone.add((*SENTENCE, 3, 4, *SENTENCE[:4]), SENTENCE[4:5])
+    assert alone.holding.expected == Holding.PRIOR
+
+
+def test_what_is_expected_of_a_copy_is_what_earlier_answers_taught() -> None:
+    """Copies that never break off are expected to fail less with each answer."""
+    answers, expected = EarlierAnswers(8), [Holding.PRIOR]
+    for number in range(4):
+        copied = tuple(range(100 + 20 * number, 120 + 20 * number))
+        answers.add((*copied, 3, 4, copied[0]), copied[1:])
+        expected.append(answers.holding.expected)
+    added = [after - before for before, after in pairwise(expected)]
+    assert added == sorted(added, reverse=True) and added[-1] < 0.8 * added[0]
+
+
+def test_the_likeliest_token_counts_and_not_the_one_with_the_highest_id() -> None:
+    """After 4 5 came 6 three times, and 9 once."""
+    prompt = (4, 5, 6) * 3 + (4, 5, 9, 4)
+    answers = EarlierAnswers(8)
+    answers.add(prompt, (5, 6))
+    assert answers.holding.expected > Holding.PRIOR and answers.holding.failures == Holding.PRIOR * Holding.PRIOR_RATE
+    drafter = fusion_of(prompt)
+    tree = drafter.propose(prompt, 2)
+    drafter.observe(tree, step_verdict(tree, (5, 6, 7)))
+    assert tree.tokens == (4, 5, 6) and drafter.holding.expected > Holding.PRIOR
+    assert drafter.holding.failures == Holding.PRIOR * Holding.PRIOR_RATE
 
 
 def test_later_tokens_are_corrected_and_the_first_is_not() -> None:
@@ -115,6 +151,71 @@ def test_with_earlier_answers_each_token_must_yield_its_worth() -> None:
     unsure = tuple(token for follower in range(6) for token in (5, 30 + follower)) + (5,)
     assert fusion_of(unsure, past).propose(unsure, 32).num_draft == 0
     assert FusionDrafter(DrafterInputs(unsure, 99, curve=CURVE, past=past)).propose(unsure, 32).num_draft > 0
+
+
+def test_a_first_token_is_as_likely_as_fusion_says_and_later_ones_as_earlier_answers_did() -> None:
+    past = past_of(6)
+    drafter, plain = fusion_of(PROMPT, past), FusionDrafter(DrafterInputs(PROMPT, 99, curve=CURVE, past=past))
+    tree, other = drafter.propose(PROMPT, 12), plain.propose(PROMPT, 12)
+    assert tree.probs is not None and other.probs is not None and tree.probs[1] == other.probs[1]
+    assert drafter.holding.expected > Holding.PRIOR and drafter.holding.factor() < Holding.PRIOR_RATE
+
+
+def test_the_frequent_tokens_of_a_text_are_as_likely_as_fusion_says() -> None:
+    """After a new token only the frequent ones are drafted, which were wrong before."""
+    context = (1, 2, 1, 3) * 8 + (50,)
+    inputs = DrafterInputs(context, 99, past=past_of(1))
+    drafters = LongCopyFusion(inputs, corpus=False, past=True, recycling=False), FusionDrafter(inputs)
+    for drafter in drafters:
+        for _ in range(4):
+            drafter.calibration.learn(0, 1, 0.5, 7)
+    trees = [drafter.propose(context, 2) for drafter in drafters]
+    assert trees[0].tokens[:2] == (50, 1) and trees[0].probs is not None and trees[1].probs is not None
+    assert trees[0].probs[1] == trees[1].probs[1]
+
+
+@pytest.mark.parametrize("has_earlier", [False, True])
+def test_the_corpus_is_read_with_the_last_two_tokens_of_each_path(has_earlier: bool) -> None:
+    """After 20 21 comes 22, and after 21 mostly 30."""
+    corpus = NGramCounts()
+    corpus.extend_apart([[20, 21, 22, 23]] * 9 + [[25, 21, 30]] * 30 + [[26, 22, 31]] * 30)
+    past = past_of(1) if has_earlier else ()
+    for context, drafted in (((5, 20), (21, 22, 23)), ((20, 21), (22, 23))):
+        inputs = DrafterInputs(context, 99, corpus=corpus, past=past)
+        drafter = LongCopyFusion(inputs, corpus=True, past=True, recycling=False)
+        assert drafter.propose(context, 8).tokens[1 : 1 + len(drafted)] == drafted
+
+
+CURVES = (
+    CURVE,
+    CostCurve((1, 2, 3, 5, 9, 17), (1.0, 1.3, 1.32, 1.34, 1.9, 2.0)),
+    CostCurve((1, 4, 5, 16), (1.0, 1.05, 1.4, 1.5)),
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_cut_gains_the_most_of_all_cuts(seed: int) -> None:
+    """On a flat curve every candidate is drafted, so its tree has all cuts to choose from."""
+    rng = random.Random(seed)
+    text = tuple(token for _ in range(12) for token in (*rng.choice(((1, 2, 3, 4, 5), (3, 4, 6, 2))), rng.randrange(9)))
+    past = PastOutputs()
+    past.add(text[20:40], text[:20])
+    num_draft, num_cut = 0, 0
+    for end in range(30, len(text)):
+        prompt = text[:end]
+        whole = fusion_of(prompt, past, CostCurve((1, 33), (1.0, 1.0))).propose(prompt, 24)
+        for curve in CURVES:
+            drafter = fusion_of(prompt, past, curve)
+            tree = drafter.propose(prompt, 24)
+            costs, floor = drafter.step_costs.costs, drafter.step_costs.floor
+            # Tokens less likely than the floor are no candidates on this curve.
+            sums = accumulate(prob for prob in whole.path_probs() if prob >= floor)
+            gains = [total - WORTH * (costs[size] - 1.0) for size, total in enumerate(sums)]
+            assert tree.tokens == whole.tokens[: len(tree)]
+            assert gains[tree.num_draft] == pytest.approx(max(gains), abs=1e-9)
+            num_draft += tree.num_draft
+            num_cut += tree.num_draft < whole.num_draft
+    assert num_draft and num_cut
 
 
 def test_a_note_says_how_often_copies_broke_off() -> None:
