@@ -20,6 +20,16 @@ from specrace.lab.logs.formats.apis.messages import (
     merge_answer,
     reasoning_text,
 )
+from specrace.lab.logs.formats.apis.shapes import (
+    ITEMS,
+    LISTS,
+    MAX_WRAPPERS,
+    TEXTS,
+    WRAPPERS,
+    is_bare_message,
+    is_response,
+    written_messages,
+)
 from specrace.lab.logs.formats.apis.streams import is_stream, join_stream, parse_events
 from specrace.lab.logs.formats.base import (
     NO_USAGE,
@@ -33,15 +43,6 @@ from specrace.lab.logs.formats.base import (
     require_list,
     require_object,
 )
-
-_WRAPPERS = ("body", "response", "response_body", "result", "json", "data", "raw", "out")
-# Fields of a message without a role.
-_MESSAGE = {"content", "tool_calls", "reasoning", "reasoning_content", "refusal", "thinking", "function_call"}
-_TEXTS = ("generated_text", "generation", "completion", "outputText", "output_text", "response", "text", "answer")
-_LISTS = ("choices", "candidates", "generations", "outputs", "results")
-# Types of Anthropic's responses and of items of the Responses API.
-_ITEMS = ("message", "function_call", "custom_tool_call", "reasoning")
-_MAX_WRAPPERS = 4
 
 
 @dataclass(frozen=True)
@@ -60,42 +61,27 @@ class Answer:
     draft_counts: Row | None = None
 
 
-def looks_like_answers(value: Any) -> bool:
-    """Whether a value is a response, a message, or an object or JSON text that holds one of them."""
+def looks_like_answers(value: Any, depth: int = 0) -> bool:
+    """Whether a value is a response, a message, or an object or JSON text that holds one of them.
+
+    JSON text must have the shape of an API's response, because a model may write JSON with a `text` or an `answer`.
+    `depth`: how many objects are around the value.
+    """
     if isinstance(value, str):
-        return parse_events(value) is not None or parse_nested(value, looks_like_answers) is not value
+        return is_response(value)
+    if depth > MAX_WRAPPERS:
+        return False
     if isinstance(value, list):
-        return bool(value) and (is_stream(value) or all(map(looks_like_answers, value)))
+        return bool(value) and (is_stream(value) or all(looks_like_answers(part, depth + 1) for part in value))
     if not isinstance(value, dict):
         return False
-    if any(isinstance(value.get(name), list) for name in _LISTS) or is_bare_message(value):
+    if is_response(value, depth) or any(isinstance(value.get(name), list) for name in LISTS):
         return True
-    if is_assistant_message(value) or is_assistant_message(value.get("message")):
+    if value.get("type") in ITEMS or isinstance(value.get("output"), list | dict):
         return True
-    if value.get("type") in _ITEMS or isinstance(value.get("output"), list | dict):
+    if any(isinstance(value.get(name), str) for name in TEXTS):
         return True
-    if _is_llama_cpp(value) or _written_messages(value) or "promptFeedback" in value:
-        return True
-    if isinstance(value.get("generated_text"), list):
-        return True
-    if any(isinstance(value.get(name), str) for name in _TEXTS) or isinstance(value.get("output_ids"), list):
-        return True
-    return any(looks_like_answers(value[name]) for name in _WRAPPERS if value.get(name))
-
-
-def is_bare_message(value: object) -> bool:
-    """Whether a value is a message without a role, by the names of its fields."""
-    return isinstance(value, dict) and "content" in value and value.keys() <= _MESSAGE
-
-
-def _is_llama_cpp(body: Row) -> bool:
-    return isinstance(body.get("content"), str) and ("tokens_predicted" in body or "stop" in body)
-
-
-def _written_messages(body: Row) -> list[Any]:
-    """The messages under `messages` if all are the assistant's, as in some tracers' responses; none otherwise."""
-    messages = body.get("messages")
-    return messages if isinstance(messages, list) and all(map(is_assistant_message, messages)) else []
+    return any(looks_like_answers(value[name], depth + 1) for name in WRAPPERS if value.get(name))
 
 
 def is_error(value: object) -> bool:
@@ -111,21 +97,19 @@ def is_anthropic(response: object) -> bool:
         return False
     if response.get("type") == "message" and "stop_reason" in response:
         return True
-    return any(is_anthropic(response[name]) for name in _WRAPPERS if isinstance(response.get(name), dict))
+    return any(is_anthropic(response[name]) for name in WRAPPERS if isinstance(response.get(name), dict))
 
 
 def read_answers(value: object) -> list[Answer]:
     """The answers in a response, one for each of its choices. Raises ValueError."""
-    for _ in range(_MAX_WRAPPERS):
+    for _ in range(MAX_WRAPPERS):
         events = parse_events(value) if isinstance(value, str) else None
         value = (
-            parse_nested(value, lambda parsed: looks_like_answers(parsed) or is_error(parsed))
-            if events is None
-            else events
+            parse_nested(value, lambda parsed: is_response(parsed) or is_error(parsed)) if events is None else events
         )
         if not isinstance(value, dict) or _is_answer(value):
             break
-        value = next((value[name] for name in _WRAPPERS if looks_like_answers(value.get(name))), value)
+        value = next((value[name] for name in WRAPPERS if looks_like_answers(value.get(name))), value)
     if isinstance(value, list):
         return _from_list(_join_pieces(value))
     if isinstance(value, str):
@@ -152,9 +136,9 @@ def _draft_counts(body: Row) -> Row | None:
 
 def _is_answer(body: Row) -> bool:
     """Whether the answer is in this object itself, and not in an object that it wraps."""
-    if any(name in body for name in (*_LISTS, "output", "content", "message", "output_ids")):
+    if any(name in body for name in (*LISTS, "output", "content", "message", "output_ids")):
         return True
-    return any(isinstance(body.get(name), str) and not looks_like_answers(body[name]) for name in _TEXTS)
+    return any(isinstance(body.get(name), str) and not looks_like_answers(body[name]) for name in TEXTS)
 
 
 def _join_pieces(value: list[Any]) -> list[Any]:
@@ -216,17 +200,17 @@ def _from_body(body: Row) -> Iterable[Answer]:
 
 def _single(body: Row) -> Answer:
     """The answer of a response that has exactly one."""
-    output = parse_nested(body.get("output"), looks_like_answers)
+    output = parse_nested(body.get("output"), is_response)
     if isinstance(output, list) and output:
         return _message_answer(output) if not all(type(token) is int for token in output) else _from_list(output)[0]
     if isinstance(output, dict):
         return read_answers(output)[0]
     if is_message(body) or is_bare_message(body) or (body.get("type") == "message" and "content" in body):
         return _message_answer([{"role": "assistant"} | body])
-    message = parse_nested(body.get("message"), looks_like_answers)
+    message = parse_nested(body.get("message"), is_response)
     if isinstance(message, dict):
         return _message_answer([{"role": "assistant"} | message])
-    if messages := _written_messages(body):
+    if messages := written_messages(body):
         return _message_answer(messages)
     if body.get("output_ids") or body.get("token_ids"):
         return _completion(body, body)
@@ -234,7 +218,7 @@ def _single(body: Row) -> Answer:
         return _message_answer([{"role": "assistant", "content": body.get("text"), "tool_calls": body["toolCalls"]}])
     if isinstance(body.get("generated_text"), list):
         return _message_answer(_last_turn(body["generated_text"]))
-    name = next((name for name in (*_TEXTS, "output", "content") if isinstance(body.get(name), str)), None)
+    name = next((name for name in (*TEXTS, "output", "content") if isinstance(body.get(name), str)), None)
     if name is None:
         if "embedding" in body or body.get("object") == "list":
             raise ValueError("the response is an embedding, not a text; leave such requests out")
