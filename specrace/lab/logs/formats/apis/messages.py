@@ -59,6 +59,8 @@ _ROLES = {
 _CALL_PARTS = {"tool_use", "toolUse", "functionCall", "function_call", "tool_call"}
 _RESULT_PARTS = {"tool_result", "toolResult", "functionResponse", "function_response", "tool_call_response"}
 _REASONING_PARTS = {"thinking", "reasoning", "reasoningContent", "reasoning_text"}
+# Fields that do not tell what a part is.
+_BESIDE_PARTS = {"thought", "thoughtSignature", "thought_signature", "cache_control"}
 # Parts that give the model no text.
 _EMPTY_PARTS = {"cachePoint", "guardContent"}
 
@@ -153,10 +155,11 @@ class MessageReader:
         if isinstance(part, str):
             message["content"] += require_unicode("a message", part)
             return
-        part = require_object(part, "a part of a message")
-        kind = part.get("type") or next(iter(part.keys() - {"thought", "thoughtSignature", "cache_control"}), None)
+        # Libraries write a part with all fields that any part may have.
+        part = {name: field for name, field in require_object(part, "a part of a message").items() if field is not None}
+        kind = part.get("type") or next((name for name in part if name not in _BESIDE_PARTS), None)
         known = _CALL_PARTS | _RESULT_PARTS | _REASONING_PARTS
-        kind = next((name for name in known if name in part and not isinstance(part[name], str)), kind)
+        kind = next((name for name in part if name in known and not isinstance(part[name], str)), kind)
         if kind == "function" and "function" in part:  # PostHog's
             message.setdefault("tool_calls", []).append(tool_call(part))
         elif kind in _CALL_PARTS:
@@ -169,7 +172,7 @@ class MessageReader:
             self.warnings[HIDDEN_REASONING] = None
         elif (text := _part_text(part)) is not None:
             message["content"] += text
-        elif kind not in _EMPTY_PARTS and part.keys() - {"thoughtSignature"}:
+        elif kind not in _EMPTY_PARTS and part.keys() - {"thoughtSignature", "thought_signature"}:
             raise ValueError(f"a message has a part of type {shorten(kind, 40)}; only text can be scored")
 
     def _add_reasoning(self, part: Row, message: Message) -> None:
@@ -187,7 +190,8 @@ class MessageReader:
 
     def _result(self, part: Row) -> Message:
         """The message of a tool's result."""
-        content = next((part[key] for key in ("content", "response", "result", "output") if key in part), None)
+        contents = (part.get(name) for name in ("content", "response", "result", "output"))
+        content = next((value for value in contents if value is not None), None)
         message: Message = {"role": "tool", "content": result_text(content)}
         for field, names in (("tool_call_id", ("tool_use_id", "toolUseId", "id", "call_id")), ("name", ("name",))):
             value = next((part[name] for name in names if part.get(name)), None)
@@ -303,7 +307,7 @@ def _part_text(part: object) -> str | None:
         return None
     if "type" in part and part["type"] not in ("text", "input_text", "output_text", "refusal", "summary_text"):
         return None
-    text = next((part[name] for name in ("text", "content", "refusal") if name in part), None)
+    text = next((part[name] for name in ("text", "content", "refusal") if part.get(name) is not None), None)
     if isinstance(text, dict) and isinstance(text.get("value"), str):
         text = text["value"]
     if isinstance(text, str):
@@ -312,7 +316,7 @@ def _part_text(part: object) -> str | None:
 
 
 def _part_call(part: Row) -> Row:
-    arguments: Any = next((part[key] for key in ("input", "args", "arguments") if key in part), {})
+    arguments: Any = next((part[key] for key in ("input", "args", "arguments") if part.get(key) is not None), {})
     identifier = next((part[key] for key in ("id", "toolUseId", "call_id") if part.get(key)), None)
     return tool_call({"id": identifier, "function": {"name": part.get("name"), "arguments": arguments}})
 
