@@ -29,6 +29,7 @@ from specrace.lab.logs.formats.base import (
     Message,
     Row,
     json_or_text,
+    parse_nested,
     read_label,
     read_text,
     require_list,
@@ -59,6 +60,12 @@ _ROLES = {
 _CALL_PARTS = {"tool_use", "toolUse", "functionCall", "function_call", "tool_call"}
 _RESULT_PARTS = {"tool_result", "toolResult", "functionResponse", "function_response", "tool_call_response"}
 _REASONING_PARTS = {"thinking", "reasoning", "reasoningContent", "reasoning_text"}
+# Types of parts that are written as a list in JSON text, too, as OpenLLMetry does.
+_WRITTEN_PARTS = {
+    *("text", "input_text", "output_text", "refusal", "thinking", "redacted_thinking", "tool_use", "tool_result"),
+    *("image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video", "video_url"),
+    *("file", "input_file", "document"),
+}
 # Fields that do not tell what a part is.
 _BESIDE_PARTS = {"thought", "thoughtSignature", "thought_signature", "cache_control"}
 # Parts that give the model no text.
@@ -143,6 +150,9 @@ class MessageReader:
     def _add_content(self, content: object, message: Message, results: list[Message]) -> None:
         if content is None:
             return
+        # A tool's result may be such a list as the model read it.
+        if message["role"] != "tool":
+            content = parse_nested(content, _are_parts)
         if isinstance(content, str):
             message["content"] = require_unicode("a message", content)
             return
@@ -293,6 +303,14 @@ def result_text(content: object) -> str:
 
 def _content(logged: Row) -> Any:
     return next((logged[key] for key in ("content", "value", "parts", "text") if logged.get(key) is not None), None)
+
+
+def _are_parts(value: object) -> bool:
+    """Whether a value is a list of parts, each with its type and something else."""
+    parts = value if isinstance(value, list) else []
+    return bool(parts) and all(
+        isinstance(part, dict) and len(part) > 1 and str(part.get("type")) in _WRITTEN_PARTS for part in parts
+    )
 
 
 def _inner(part: Row, kind: str) -> Row:
