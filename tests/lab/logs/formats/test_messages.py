@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specrace.lab.logs.formats.apis.messages import MessageReader
+from specrace.lab.logs.formats.apis.messages import MessageReader, is_message
 
 ASK = {"role": "user", "content": "a"}
 
@@ -56,3 +56,37 @@ def test_an_image_in_json_text_is_refused() -> None:
     content = '[{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]'
     with pytest.raises(ValueError, match="a part of type image_url; only text"):
         MessageReader().read({"role": "user", "content": content})
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": "b", "toolCalls": [CALL]},
+        {"type": "ai", "content": "b", "tool_calls": [], "additional_kwargs": {"tool_calls": [CALL]}},
+        {"type": "ai", "data": {"content": "b", "additional_kwargs": {"tool_calls": [CALL]}}},
+    ],
+)
+def test_calls_are_read_under_other_names(message: dict[str, Any]) -> None:
+    (called,) = MessageReader().read(message)
+    (call,) = called["tool_calls"]
+    assert (called["role"], called["content"], call["id"]) == ("assistant", "b", "c")
+    assert call["function"] == {"name": "f", "arguments": {"x": 1}}
+
+
+def test_the_id_of_a_call_has_another_name_in_its_result() -> None:
+    result = {"role": "tool", "content": "r", "toolCallId": "c"}
+    assert MessageReader().read(result) == [{"role": "tool", "content": "r", "tool_call_id": "c"}]
+
+
+def test_a_message_that_a_web_page_keeps_is_refused() -> None:
+    message = {"role": "assistant", "content": "b", "toolInvocations": [{"state": "result", "toolName": "f"}]}
+    with pytest.raises(ValueError, match="toolInvocations, in which a web page"):
+        MessageReader().read(message)
+
+
+def test_a_message_may_have_its_fields_under_data() -> None:
+    assert is_message({"type": "human", "data": {"content": "a"}})
+    assert MessageReader().read({"type": "human", "data": {"content": "a"}}) == [ASK]

@@ -57,6 +57,10 @@ _ROLES = {
     "observation": "tool",
     "tool_response": "tool",
 }
+# Types of LangChain's messages.
+_LANGCHAIN = ("human", "ai", "AIMessageChunk", "system", "tool", "function")
+# Fields of which every message has one.
+_CONTENTS = {"content", "value", "parts", "text", "tool_calls", "toolCalls", "function_call"}
 _CALL_PARTS = {"tool_use", "toolUse", "functionCall", "function_call", "tool_call"}
 _RESULT_PARTS = {"tool_result", "toolResult", "functionResponse", "function_response", "tool_call_response"}
 _REASONING_PARTS = {"thinking", "reasoning", "reasoningContent", "reasoning_text"}
@@ -76,7 +80,7 @@ def role_of(logged: Row) -> str:
     """The role of a message: one of ROLES, "function_call", or the log's own word. Raises ValueError if it has none."""
     logged = _plain(logged)
     role = logged.get("role") or logged.get("from")
-    if role is None and logged.get("type") in ("human", "ai", "system", "tool", "function", "AIMessageChunk"):
+    if role is None and logged.get("type") in _LANGCHAIN:
         role = logged["type"]
     role = read_text(role, "the role of a message")
     usual = _ROLES.get(role.lower(), role.lower())
@@ -90,7 +94,7 @@ def is_message(value: object) -> bool:
     if is_langchain(value):
         return True
     speaks = isinstance(value.get("role"), str) or isinstance(value.get("from"), str)
-    return speaks and bool({"content", "value", "parts", "text", "tool_calls", "function_call"} & value.keys())
+    return speaks and not _CONTENTS.isdisjoint(value)
 
 
 def is_assistant_message(value: object) -> bool:
@@ -105,7 +109,7 @@ def is_langchain(value: Row) -> bool:
     """Whether a value is one of LangChain's messages, as an object or serialised."""
     if value.get("lc") and isinstance(value.get("kwargs"), dict):
         return True
-    return value.get("type") in ("human", "ai", "AIMessageChunk", "system", "tool") and "content" in value
+    return (value.get("type") in _LANGCHAIN and "content" in value) or _has_data(value)
 
 
 class MessageReader:
@@ -128,6 +132,8 @@ class MessageReader:
         results: list[Message] = []
         self._add_content(_content(logged), message, results)
         message |= {key: logged[key] for key in ("name", "tool_call_id") if logged.get(key)}
+        if logged.get("toolCallId"):
+            message.setdefault("tool_call_id", logged["toolCallId"])
         self._add_fields(logged, message)
         if results and not (message["content"] or message.get("tool_calls")):
             return results
@@ -139,7 +145,12 @@ class MessageReader:
             message["reasoning_content"] = reasoning
         if not message["content"] and isinstance(logged.get("refusal"), str):
             message["content"] = require_unicode("a refusal", logged["refusal"])
-        calls = require_list(logged["tool_calls"], "tool_calls") if logged.get("tool_calls") else []
+        if logged.get("toolInvocations"):
+            raise ValueError(
+                "a message has toolInvocations, in which a web page keeps several requests at once (Vercel's useChat); "
+                "log the messages of each request at the server"
+            )
+        calls = require_list(logged.get("tool_calls") or logged.get("toolCalls") or [], "tool_calls")
         if logged.get("function_call"):
             calls = [*calls, {"function": logged["function_call"]}]
         if logged.get("images"):
@@ -348,16 +359,25 @@ def _written_call(logged: Row) -> Message:
 
 
 def _plain(value: Row) -> Row:
-    """A message that LangChain serialised, as a plain message; any other message unchanged."""
-    if not value.get("lc") or not isinstance(value.get("kwargs"), dict):
-        return value
-    logged = dict(value["kwargs"])
-    path = value.get("id")
-    name = str(path[-1]) if isinstance(path, list) and path else ""
-    kind = logged.get("type") or name.removesuffix("Chunk").removesuffix("Message").lower()
+    """One of LangChain's messages as a plain message; any other message unchanged."""
+    logged = value
+    if value.get("lc") and isinstance(value.get("kwargs"), dict):
+        logged = value["kwargs"]
+        path = value.get("id")
+        name = str(path[-1]) if isinstance(path, list) and path else ""
+        kind = logged.get("type") or name.removesuffix("Chunk").removesuffix("Message").lower()
+        logged = logged | {"role": kind, "type": None}
+    elif _has_data(value):
+        logged = value["data"] | {"role": value["type"], "type": None}
     more = logged.get("additional_kwargs")
-    if isinstance(more, dict):
-        logged = {key: more[key] for key in ("tool_calls", "function_call", "reasoning_content") if more.get(key)} | {
-            key: field for key, field in logged.items() if field or key not in ("tool_calls",)
-        }
-    return logged | {"role": kind, "type": None}
+    if not isinstance(more, dict):
+        return logged
+    return {key: more[key] for key in ("tool_calls", "function_call", "reasoning_content") if more.get(key)} | {
+        key: field for key, field in logged.items() if field or key != "tool_calls"
+    }
+
+
+def _has_data(value: Row) -> bool:
+    """Whether a value is a message of LangChain's `messages_to_dict`, {"type", "data": {"content", ...}}."""
+    data = value.get("data")
+    return value.get("type") in _LANGCHAIN and isinstance(data, dict) and "content" in data
