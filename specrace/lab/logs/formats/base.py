@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,23 @@ Tokens = tuple[int, ...]
 MAX_LINE_BYTES = 16_000_000
 # How many times JSON text may be quoted within JSON text.
 MAX_NESTED = 3
+# The beginning of messages, of parts, of a request's body or of a response, as JSON, as JSON in quotes, or as the text
+# of a Python object. QUOTE stands for a quotation mark.
+_LOGGED = re.compile(
+    r"""[\s"\[]*\{\s*(?:
+      (?:QUOTEmessageQUOTE\s*:\s*\{\s*)?QUOTE(?:message\.)?roleQUOTE\s*:\s*QUOTE(?:system|developer|user|assistant|tool)
+    | QUOTEmessage\.\w+QUOTE\s*:
+    | QUOTEtypeQUOTE\s*:\s*QUOTEtextQUOTE\s*,\s*QUOTEtextQUOTE\s*:
+    | (?:QUOTE.{0,1000}?)??QUOTE(?:
+        objectQUOTE\s*:\s*QUOTE(?:chat\.completion|text_completion|responseQUOTE)
+      | typeQUOTE\s*:\s*QUOTEmessageQUOTE\s*,\s*QUOTEroleQUOTE
+      | (?:messages|contents)QUOTE\s*:\s*\[\s*\{\s*QUOTE(?:role|parts|content)QUOTE
+      | candidatesQUOTE\s*:\s*\[\s*\{\s*QUOTEcontentQUOTE
+      | choicesQUOTE\s*:\s*\[\s*\{\s*QUOTE(?:index|message|delta|finish_reason|logprobs)QUOTE
+      )
+    )""".replace("QUOTE", r"""\\{0,9}["']"""),
+    re.VERBOSE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -124,7 +142,29 @@ def read_text(value: object, name: str) -> str:
         raise ValueError(f"{name} is not text; write it in quotes")
     if not value:
         raise ValueError(f"{name} is empty; every transcript needs a prompt and an output")
-    return require_unicode(name, value)
+    return require_unicode(name, require_whole(name, value))
+
+
+def require_whole(name: str, text: str) -> str:
+    """Return the text. Raises ValueError if it begins like messages or an API's body and is not JSON.
+
+    Tracers and tables cut long values, and Python's str() writes no JSON; the text is then neither what a model read
+    nor what it wrote.
+    """
+    if _LOGGED.match(text) is None:
+        return text
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        # After JSON that is whole, the model may have read or written more text.
+        if not error.msg.startswith("Extra data"):
+            raise ValueError(
+                f"{name} begins like messages, a request or a response in JSON, but is not JSON: it was cut off, or "
+                "Python's str() wrote it; log it whole and as JSON"
+            ) from error
+    except (RecursionError, ValueError):
+        pass  # It is JSON, though nested too deeply, or with a number too long, for Python.
+    return text
 
 
 def read_label(row: Row, name: str) -> str:

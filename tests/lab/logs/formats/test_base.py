@@ -1,0 +1,58 @@
+"""The checks that all formats share."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from specrace.lab.logs.formats.base import read_text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"role": "system", "parts": [{"type": "te',
+        '"[{\\"role\\": \\"user\\", \\"content\\": \\"Wh',
+        "[{'message.role': 'user', 'message.content': 'a'}]",
+        '[{"message": {"role": "user", "conte',
+        '{"model": "m", "messages": [{"role": "user", "content": "a',
+        '{"id": "c-1", "object": "chat.completion", "choi',
+        '{"created": 1, "choices": [{"index": 0, "mess',
+        '{"id": "m", "type": "message", "role": "assistant", "cont',
+        '[{"type": "text", "text": "Wh',
+        '[\n  {\n    "role": "user",\n    "conte',
+    ],
+)
+def test_messages_and_bodies_that_are_cut_off_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"the output begins like messages, .* but is not JSON: it was cut off"):
+        read_text(text, "the output")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"answer": "the b',
+        '[{"name": "Ann", "role": "user", "age": 3',
+        '{"question": "q", "choices": [{"text": "b',
+        '{"role": "user", "content": "a"}',
+        '{"role": "user", "content": "a"}\nContinue.',
+        '"role": "user", "content": "a',
+        '{"role": "user", "content": ' + "9" * 5000 + "}",
+    ],
+)
+def test_a_models_own_json_may_be_cut_off(text: str) -> None:
+    assert read_text(text, "the output") == text
+
+
+def test_hostile_text_is_checked_quickly() -> None:
+    started = time.monotonic()
+    for text in (
+        " " * 300_000,
+        "\\" * 300_000,
+        '"{' + "\\" * 300_000,
+        '{"' + '\\"' * 200_000,
+        '{"object"' + " " * 300_000,
+    ):
+        read_text(text, "the output")
+    assert time.monotonic() - started < 2
