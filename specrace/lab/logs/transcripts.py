@@ -230,7 +230,8 @@ class TranscriptFile:
             self._bad_lines.add(source, number, f"this line does not have the fields of {self.describe()[1]}")
         # A session's line holds only a part of a request, so the texts of one line are in no single exchange.
         if not is_session:
-            self.remarks.unread.update(unread_fields(row, exchanges))
+            read_exchanges = [exchange for exchange in exchanges if not exchange.left_out]
+            self.remarks.unread.update(unread_fields(row, read_exchanges))
 
     def _new_exchanges(self, exchanges: Iterable[Exchange], collected: list[Exchange]) -> Iterator[Exchange]:
         """The exchanges whose answers were not read before, here or in another file; all go to `collected`."""

@@ -19,13 +19,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from specrace.lab.logs.formats.apis import read_exchanges
 from specrace.lab.logs.formats.apis.answers import read_usage
-from specrace.lab.logs.formats.base import Exchange, Format, Row, json_or_text, read_label
+from specrace.lab.logs.formats.apis.messages import are_parts, is_message
+from specrace.lab.logs.formats.apis.shapes import is_bare_message, is_response
+from specrace.lab.logs.formats.base import Exchange, Format, Row, json_or_text, parse_nested, read_label, require_whole
 
 # A span with one of these attributes has the messages that a model read.
 _MARKS = (
@@ -42,6 +45,13 @@ _MARKS = (
 # The attributes of the messages that the model read, and of those that it wrote.
 _READ = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "llm.prompts", "ai.prompt.messages")
 _WRITTEN = ("gen_ai.output.messages", "gen_ai.completion", "llm.output_messages", "llm.completions")
+# Fields of a message, and those of Bedrock's parts.
+_FIELDS = {"role", "content", "parts", "tool_calls", "message"}
+_CONVERSE = {"text", "toolUse", "toolResult", "reasoningContent"}
+# What a span is of, in the words of the GenAI conventions, of OpenInference and of OpenLLMetry.
+_KINDS = ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind")
+_CALLS = re.compile("chat|complet|generat|respon|llm|infer", re.IGNORECASE)
+_NOT_A_CALL = "the span is of an agent, a tool or a workflow, and repeats what the spans of a model's calls have"
 _COUNTS = {
     "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
     "completion_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
@@ -65,9 +75,14 @@ class Spans(Format):
         self._has_messages = False
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        for exchange in self._exchanges(row):
+        try:
+            for exchange in self._exchanges(row):
+                self._has_messages = True
+                yield exchange
+        except ValueError:
+            # The span has messages, and what is wrong with them is said.
             self._has_messages = True
-            yield exchange
+            raise
 
     def end(self) -> Iterable[Exchange]:
         if not self._has_messages:
@@ -87,6 +102,9 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
         return
     request = next((messages for key in _READ if (messages := _messages(attributes, key))), None)
     if request is None:
+        return
+    if not _is_call(attributes):
+        yield Exchange("", "", name, left_out=_NOT_A_CALL)
         return
     written = next((messages for key in _WRITTEN if (messages := _messages(attributes, key))), None) or _vercel(
         attributes
@@ -112,6 +130,14 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
     for answer in written if isinstance(written, list) else [written]:
         for exchange in read_exchanges(body, answer, name):
             yield replace(exchange, usage=usage)
+
+
+def _is_call(attributes: Row) -> bool:
+    """Whether a span is a call of a model; those of agents, tools and workflows may have messages, too."""
+    operation, kind, task = (str(attributes.get(name) or "") for name in _KINDS)
+    if operation and not _CALLS.search(operation):
+        return False
+    return kind.upper() in ("", "LLM", "UNKNOWN") and task not in ("workflow", "task", "agent", "tool")
 
 
 def _mlflow(attributes: Row, name: str) -> Iterable[Exchange]:
@@ -157,24 +183,22 @@ def _attribute_sets(span: Row) -> Iterator[Row]:
     """The flat attributes of a span and of its events; a request that is spread over events has one set."""
     events = span.get("events")
     events = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
+    about = _attributes(span) or {}
     if request_and_answer := _from_events(events):
-        yield (_attributes(span) or {}) | request_and_answer
+        yield about | request_and_answer
         return
+    kinds = {name: about[name] for name in _KINDS if name in about}
     for holder in (span, *events):
         attributes = _attributes(holder)
         if attributes is not None:
-            yield attributes
+            yield kinds | attributes
 
 
 def _attributes(holder: Row) -> Row | None:
     """The flat attributes of a span or an event, None if it has none. A table may have them as columns."""
     attributes = holder.get("attributes")
     if isinstance(attributes, list):
-        attributes = {
-            attribute.get("key"): _plain_value(attribute.get("value"))
-            for attribute in attributes
-            if isinstance(attribute, dict)
-        }
+        attributes = _keyed(attributes)
     if isinstance(attributes, dict):
         return _flat(attributes)
     columns = {key.removeprefix("attributes."): value for key, value in holder.items() if key.startswith("attributes.")}
@@ -184,21 +208,22 @@ def _attributes(holder: Row) -> Row | None:
 def _from_events(events: list[Row]) -> Row:
     """The attributes of the prompt and the answer, if the span's events hold one message each; empty if not."""
     collected: Row = {}
+    read, written = list[Row](), list[Row]()
     for event in events:
         kind, attributes = str(event.get("name")), _attributes(event) or {}
         role = kind.removeprefix("gen_ai.").removesuffix(".message")
         if kind in ("gen_ai.content.prompt", "gen_ai.content.completion"):
             collected |= attributes
         elif kind == "gen_ai.choice":
-            message = _value(attributes.get("message"))
+            message = parse_nested(attributes.get("message"), _is_written)
             message = message if isinstance(message, dict) else {"content": attributes.get("content", message)}
-            collected.setdefault("gen_ai.output.messages", []).append({"role": "assistant"} | message)
+            written.append({"role": "assistant"} | message)
         elif kind == f"gen_ai.{role}.message":
             message = {key: _value(value) if key == "tool_calls" else value for key, value in attributes.items()}
-            collected.setdefault("gen_ai.input.messages", []).append(
-                {"role": role, "tool_call_id": message.get("id")} | message
-            )
-    return collected
+            message["content"] = parse_nested(message.get("content"), _are_converse_parts)
+            read.append({"role": role, "tool_call_id": message.get("id")} | message)
+    collected |= {"gen_ai.input.messages": read} if read else {}
+    return collected | ({"gen_ai.output.messages": written} if written else {})
 
 
 def _flat(attributes: Row, prefix: str = "") -> Row:
@@ -218,8 +243,38 @@ def _plain_value(value: Any) -> Any:
     if kind == "arrayValue" and isinstance(inner, dict):
         return [_plain_value(item) for item in inner.get("values") or ()]
     if kind == "kvlistValue" and isinstance(inner, dict):
-        return {attribute.get("key"): _plain_value(attribute.get("value")) for attribute in inner.get("values") or ()}
+        return _keyed(inner.get("values"))
     return inner
+
+
+def _keyed(attributes: Any) -> Row:
+    """The plain values of attributes that OTLP writes as a list of keys and typed values."""
+    return {
+        attribute["key"]: _plain_value(attribute.get("value"))
+        for attribute in (attributes if isinstance(attributes, list) else ())
+        if isinstance(attribute, dict) and isinstance(attribute.get("key"), str)
+    }
+
+
+def _is_written(value: Any) -> bool:
+    """Whether a value is a message, or the parts of one."""
+    is_object = isinstance(value, dict) and (is_message(value) or is_bare_message(value) or "tool_calls" in value)
+    return is_object or _are_converse_parts(value)
+
+
+def _are_converse_parts(value: Any) -> bool:
+    """Whether a value is a list of parts as Bedrock's Converse has them."""
+    parts = value if isinstance(value, list) else []
+    return bool(parts) and all(isinstance(part, dict) and len(part) == 1 and part.keys() <= _CONVERSE for part in parts)
+
+
+def _are_messages(value: Any) -> bool:
+    """Whether a value is messages or a response, by the names of its fields."""
+    if is_message(value) or is_response(value):
+        return True
+    return isinstance(value, list) and all(
+        isinstance(fields, dict) and any(key.split(".")[0] in _FIELDS for key in fields) for fields in value
+    )
 
 
 def _value(value: Any) -> Any:
@@ -232,7 +287,13 @@ def _messages(attributes: Row, name: str) -> Any:
     in their names; None if there are none."""
     default = "assistant" if name in _WRITTEN else "user"
     if name in attributes:
-        value = _value(attributes[name])
+        logged = attributes[name]
+        value = _value(logged)
+        if are_parts(value):
+            value = [{"content": value}]
+        may_be_text = isinstance(logged, str) and not isinstance(value, str)
+        if may_be_text and not _are_messages(value) and not (name in _READ and isinstance(value, list)):
+            return logged  # A model may read or write JSON.
         if isinstance(value, list) and all(isinstance(table_row, dict) for table_row in value):
             return [{"role": default} | _from_table(table_row) for table_row in value]
         return value
@@ -296,4 +357,6 @@ def _message(fields: Row) -> Row:
     parts = message.get("content")
     if isinstance(parts, list):
         message["content"] = [part.get("message_content", part) for part in parts]
+    elif isinstance(parts, str):
+        require_whole("a message", parts)
     return message

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specrace.lab.logs.formats.base import Exchange
 from specrace.lab.logs.formats.spans import Spans
+from specrace.lab.logs.transcripts import TranscriptFile
+from tests.lab.parts import write
 
 ASK = {"role": "user", "content": "a"}
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
@@ -87,3 +90,78 @@ def test_invocation_parameters_are_read_as_the_requests_parameters() -> None:
         "gen_ai.completion": "b",
     }
     assert only({"attributes": attributes}).parameters["presence_penalty"] == 1
+
+
+READ_AND_WRITTEN = {"gen_ai.prompt": "a", "gen_ai.completion": "b"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_call"),
+    [
+        ({}, True),
+        ({"gen_ai.operation.name": "text_completion"}, True),
+        ({"openinference.span.kind": "LLM"}, True),
+        ({"gen_ai.operation.name": "invoke_agent"}, False),
+        ({"gen_ai.operation.name": "execute_tool"}, False),
+        ({"openinference.span.kind": "CHAIN"}, False),
+        ({"traceloop.span.kind": "workflow"}, False),
+    ],
+)
+def test_only_calls_of_a_model_are_scored(kind: dict[str, str], is_call: bool) -> None:
+    in_event = {"attributes": kind, "events": [event("gen_ai.client.inference", **READ_AND_WRITTEN)]}
+    for row in ({"attributes": READ_AND_WRITTEN | kind}, in_event):
+        assert (not only(row).left_out, only(row).output) == (is_call, "b" if is_call else "")
+
+
+def test_a_span_that_is_not_a_call_leaves_no_field_unread(tmp_path: Path) -> None:
+    words = "why does the bell ring twice"
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.prompt": words, "gen_ai.completion": words}
+    log = TranscriptFile(write(tmp_path / "spans.jsonl", {"attributes": agent}))
+    assert not list(log)
+    assert [sentence.split(":")[0] for sentence in log.remarks.sentences()] == ["Left out (1 answers)"]
+
+
+@pytest.mark.parametrize("written", ['{"answer": "b"}', '[{"city": "b"}]', "42", "[1, 2]"])
+def test_json_that_a_model_wrote_stays_text(written: str) -> None:
+    assert only({"attributes": {"gen_ai.prompt": "a", "gen_ai.completion": written}}).output == written
+    events = [event("gen_ai.user.message", content="a"), event("gen_ai.choice", message=written)]
+    assert only({"events": events}).output == {"role": "assistant", "content": written}
+
+
+def test_an_event_may_have_parts_as_json_text() -> None:
+    call = {"toolUse": {"toolUseId": "c", "name": "f", "input": {"x": 1}}}
+    events = [
+        event("gen_ai.user.message", content='[{"text": "a"}]'),
+        event("gen_ai.choice", message=json.dumps([{"text": "b"}, call])),
+    ]
+    exchange = only({"events": events})
+    assert exchange.prompt[0]["content"] == "a"  # type: ignore[index]
+    assert isinstance(exchange.output, dict)
+    assert (exchange.output["content"], len(exchange.output["tool_calls"])) == ("b", 1)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"attributes": [{"key": ["a"], "value": 1}]},
+        {"events": [event("gen_ai.content.prompt", **{"gen_ai.input.messages": "x"}), event("gen_ai.user.message")]},
+        {"attributes": [{"key": "a", "value": {"kvlistValue": {"values": [{"key": ["b"]}, 1]}}}]},
+    ],
+)
+def test_a_hostile_span_does_not_end_the_reading(row: Any, tmp_path: Path) -> None:
+    log = TranscriptFile(write(tmp_path / "spans.jsonl", row), skip_bad=True)
+    assert not list(log)
+    assert log.skipped == 1
+
+
+def test_parts_that_were_cut_off_are_refused() -> None:
+    attributes = {"gen_ai.prompt.0.content": '[{"type": "text", "text": "Wh', "gen_ai.completion.0.content": "b"}
+    with pytest.raises(ValueError, match="a message begins like messages"):
+        only({"attributes": attributes})
+
+
+def test_what_is_wrong_with_the_only_span_is_said_once() -> None:
+    reader = Spans()
+    with pytest.raises(ValueError, match="not what it wrote"):
+        list(reader.read({"attributes": {"gen_ai.prompt": "a"}}))
+    assert not list(reader.end())

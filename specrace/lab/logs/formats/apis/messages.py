@@ -163,7 +163,7 @@ class MessageReader:
             return
         # A tool's result may be such a list as the model read it.
         if message["role"] != "tool":
-            content = parse_nested(content, _are_parts)
+            content = parse_nested(content, are_parts)
         if isinstance(content, str):
             message["content"] = require_unicode("a message", content)
             return
@@ -316,7 +316,7 @@ def _content(logged: Row) -> Any:
     return next((logged[key] for key in ("content", "value", "parts", "text") if logged.get(key) is not None), None)
 
 
-def _are_parts(value: object) -> bool:
+def are_parts(value: object) -> bool:
     """Whether a value is a list of parts, each with its type and something else."""
     parts = value if isinstance(value, list) else []
     return bool(parts) and all(
