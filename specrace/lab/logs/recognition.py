@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
@@ -12,6 +13,9 @@ from specrace.lab.logs.formats import Format, is_trace, recognise
 from specrace.lab.logs.formats.base import Row
 from specrace.lab.logs.formats.refused import refused_title
 
+# What Python raises where a row has a value of another kind than expected, or values nested too deeply. Logs hold
+# anything in any field, and a format checks only the fields that it is sure to have.
+UNEXPECTED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
 # A format is recognised by one of this many first rows.
 MAX_FIRST_ROWS = 20
 
@@ -48,7 +52,7 @@ class Recogniser:
         """Whether an object in a larger JSON document is a row of a log."""
         if self.columns:
             return any(column in row or column.split(".")[0] in row for column in self.columns.values())
-        return recognise(row) is not None if self.chosen is None else self.chosen.looks_like(row)
+        return _recognise(row) is not None if self.chosen is None else _looks_like(self.chosen, row)
 
     def read_first_rows(self, rows: Iterator[tuple[int, Row]], source: Source, *, one_of_many: bool) -> RecognisedRows:
         """Recognise a file by its first rows.
@@ -62,13 +66,26 @@ class Recogniser:
         refusal = ""
         for number, row in rows:
             first_rows.append((number, row))
-            format = recognise(row)
+            format = _recognise(row)
             refusal = refusal or _refusal(row, format, source)
             if format is not None or len(first_rows) == MAX_FIRST_ROWS:
                 break
             if refusal and (self.follows_user or not one_of_many):
                 break
         return RecognisedRows(chain(first_rows, rows), format, refusal)
+
+
+def _recognise(row: Row) -> type[Format] | None:
+    """The format of a file that has this row; None also if the row has values that no format expects."""
+    with suppress(*UNEXPECTED):
+        return recognise(row)
+    return None
+
+
+def _looks_like(format: type[Format], row: Row) -> bool:
+    with suppress(*UNEXPECTED):
+        return format.looks_like(row)
+    return False
 
 
 def _refusal(row: Row, format: type[Format] | None, source: Source) -> str:

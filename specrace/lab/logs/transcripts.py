@@ -27,7 +27,7 @@ from specrace.lab.logs.formats.base import Row, Tokens
 from specrace.lab.logs.formats.measured import Measured, read_measured
 from specrace.lab.logs.formats.responses import Batch
 from specrace.lab.logs.formats.specrace import SpecraceFormat
-from specrace.lab.logs.recognition import Recogniser
+from specrace.lab.logs.recognition import UNEXPECTED, Recogniser
 from specrace.lab.logs.redaction import explain_redaction
 from specrace.lab.logs.remarks import Remarks
 from specrace.lab.logs.request_options import request_options
@@ -225,8 +225,9 @@ class TranscriptFile:
                     yield transcript
         except ValueError as error:
             self._bad_lines.add(source, number, str(error))
-        except (AttributeError, IndexError, KeyError, TypeError):
-            # Logs hold anything in any field, and a reader checks only the fields that its format is sure to have.
+        except RecursionError:
+            self._bad_lines.add(source, number, "the fields of this line are nested too deeply; write a plain object")
+        except UNEXPECTED:
             self._bad_lines.add(source, number, f"this line does not have the fields of {self.describe()[1]}")
         # A session's line holds only a part of a request, so the texts of one line are in no single exchange.
         if not is_session:

@@ -229,3 +229,16 @@ def test_a_log_without_a_line_of_the_given_format_is_refused(tmp_path: Path) -> 
     path = write(tmp_path / "t.jsonl", COPYING)
     with pytest.raises(InputError, match="nothing of the format codex; leave --format out"):
         list(TranscriptFile(path, format="codex"))
+
+
+@pytest.mark.parametrize("format", ["", "request-response"])
+def test_a_line_that_is_nested_too_deeply_is_a_bad_line(tmp_path: Path, format: str) -> None:
+    wrapped: dict[str, Any] = {"choices": []}
+    for _ in range(600):
+        wrapped = {"body": wrapped}
+    path = write(tmp_path / "t.jsonl", {"request": {"messages": [], "body": wrapped}, "response": wrapped})
+    with pytest.raises(InputError, match="line 1: "):
+        list(TranscriptFile(path, format=format))
+    skipping = TranscriptFile(path, skip_bad=True, format=format)
+    assert not list(skipping)
+    assert skipping.skipped
