@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -17,6 +18,10 @@ FEWER, MORE = 1.5, 2.5
 SLACK = 16
 # A prompt of fewer words may begin an answer by chance.
 MIN_REPEATED = 8
+# Special tokens, such as <s>, but not <|user|>; and the end of what chat templates put before a user's message.
+_SPECIAL = re.compile(r"<(?!\|?(?:user|human)\b)[^<>\s]{1,40}>", re.IGNORECASE)
+_BEFORE_USER = re.compile(r"\b(?:user|human|inst|instruction)\W*$", re.IGNORECASE)
+_BEFORE_CHARACTERS = 40
 
 
 @dataclass
@@ -112,8 +117,8 @@ _PAST_END = (
     "the request ignores the end of the answer (ignore_eos), and what follows repeats itself: copying looks better"
 )
 _ECHO = (
-    "the output begins with the whole prompt; if the model did not write that, copying looks far too good: log the new "
-    "text only"
+    "the output repeats the whole prompt before the answer; if the model did not write that, copying looks far too "
+    "good: log the new text only"
 )
 _GAPS = {
     "reasoning": "{share}: the usage counts {gap.counted:,} tokens of reasoning, and the reasoning is not in the log.",
@@ -137,13 +142,24 @@ _GAPS = {
 
 
 def repeats_prompt(exchange: Exchange) -> bool:
-    """Whether an output begins with its prompt, as text or ids, which is how many scripts save what they generated."""
+    """Whether an output repeats its prompt first, which is how many scripts save what they generated.
+
+    In a text, the marks of a chat template may stand before it, and spaces and special tokens may differ.
+    """
     prompt, output = exchange.prompt, exchange.output
-    if isinstance(prompt, str) and isinstance(output, str):
-        return len(prompt.split(None, MIN_REPEATED)) >= MIN_REPEATED and output.startswith(prompt)
     if isinstance(prompt, tuple) and isinstance(output, tuple):
-        return len(prompt) >= SLACK and output[: len(prompt)] == prompt
-    return False
+        starts = range(SLACK) if len(prompt) >= SLACK else ()
+        return any(output[start : start + len(prompt)] == prompt for start in starts)
+    last = prompt[-1] if isinstance(prompt, list) and prompt else {}
+    asked = last.get("content") if last.get("role") == "user" else prompt
+    written = output.get("content") if isinstance(output, dict) else output
+    if not isinstance(asked, str) or not isinstance(written, str):
+        return False
+    asked, written = (" ".join(_SPECIAL.sub(" ", text).split()) for text in (asked, written))
+    if len(asked.split(None, MIN_REPEATED)) < MIN_REPEATED or asked not in written:
+        return False
+    before, _, _ = written.partition(asked)
+    return not before or _BEFORE_USER.search(before[-_BEFORE_CHARACTERS:]) is not None
 
 
 def hides_reasoning(exchange: Exchange) -> bool:

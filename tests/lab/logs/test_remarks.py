@@ -59,17 +59,32 @@ def test_many_different_warnings_do_not_fill_the_memory() -> None:
     assert sum(remarks.warnings.values()) == 500
 
 
+ASKED = "one two three four five six seven eight:"
+TEMPLATED = f"system\nBe brief.\nuser\n{ASKED}\nassistant\nnine"
+
+
 @pytest.mark.parametrize(
     ("prompt", "output", "is_reported"),
     [
-        ("one two three four five six seven eight:", "one two three four five six seven eight: nine", True),
-        ("one two three four five six seven eight:", "nine", False),
+        (ASKED, f"{ASKED} nine", True),
+        (f"  {ASKED}\n", f"{ASKED} nine", True),
+        (ASKED, f"<s> {ASKED} nine", True),
+        (ASKED, TEMPLATED, True),
+        (ASKED, f"[INST] {ASKED} [/INST] nine", True),
+        (ASKED, f"<|system|>\nBe brief.</s>\n<|user|>\n{ASKED}</s>\n<|assistant|>\nnine", True),
+        ([{"role": "user", "content": ASKED}], {"role": "assistant", "content": TEMPLATED}, True),
+        ([{"role": "user", "content": ASKED}], {"role": "assistant", "content": f"Here it is: {ASKED} nine"}, False),
+        ([{"role": "tool", "content": ASKED}], {"role": "assistant", "content": ASKED}, False),
+        (ASKED, "nine", False),
+        (ASKED, f"```\n{ASKED} nine", False),
         ("one two:", "one two: three", False),
+        ("<b> " * 9, "nine", False),
         (tuple(range(20)), tuple(range(25)), True),
+        (tuple(range(20)), (99, *range(25)), True),
         (tuple(range(20)), tuple(range(1, 25)), False),
     ],
 )
 def test_an_output_that_repeats_its_prompt_is_reported(prompt: object, output: object, is_reported: bool) -> None:
     remarks = Remarks()
     remarks.add(Exchange(prompt, output), (), 20, 25)  # type: ignore[arg-type]
-    assert any("begins with the whole prompt" in sentence for sentence in remarks.sentences()) is is_reported
+    assert any("repeats the whole prompt" in sentence for sentence in remarks.sentences()) is is_reported
