@@ -6,6 +6,7 @@ A file is read row by row (`files.containers`), so it may have any size. Its for
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -236,9 +237,12 @@ class TranscriptFile:
 
     def _new_exchanges(self, exchanges: Iterable[Exchange], collected: list[Exchange]) -> Iterator[Exchange]:
         """The exchanges whose answers were not read before, here or in another file; all go to `collected`."""
+        # A row's own answers do not repeat one another: a request may ask for several, and they may be equal.
+        keys_of_row: set[str] = set()
         for exchange in exchanges:
             collected.append(exchange)
-            if exchange.key and exchange.key in self.seen and not exchange.repeatable:
+            key = exchange.key or self._key_of_copies(exchange)
+            if key and key in self.seen and not exchange.repeatable:
                 self.remarks.repeated += 1
                 continue
             if exchange.left_out:
@@ -246,8 +250,21 @@ class TranscriptFile:
                 self.remarks.left_out[exchange.left_out] += 1
                 continue
             if exchange.key:
-                self.seen.add(exchange.key)
+                self.seen.add(key)
+            elif key:
+                keys_of_row.add(key)
             yield exchange
+        self.seen |= keys_of_row
+
+    def _key_of_copies(self, exchange: Exchange) -> str:
+        """A key that only copies of an exchange share, which have its id, prompt and output; "" if it has no id.
+
+        An id in specrace's own transcripts may name a question that was asked several times.
+        """
+        if not exchange.id or isinstance(self._reader, SpecraceFormat):
+            return ""
+        parts = (exchange.id, exchange.category, exchange.prompt, exchange.output)
+        return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def _transcript(self, exchange: Exchange, reader: Format) -> Transcript:
         """The transcript of an exchange. Raises ValueError if it cannot be used."""

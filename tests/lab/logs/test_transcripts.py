@@ -242,3 +242,29 @@ def test_a_line_that_is_nested_too_deeply_is_a_bad_line(tmp_path: Path, format: 
     skipping = TranscriptFile(path, skip_bad=True, format=format)
     assert not list(skipping)
     assert skipping.skipped
+
+
+def sample(**changes: Any) -> dict[str, Any]:
+    """A line of a log with an id, and texts without chat messages."""
+    return {"id": "1", "request": {"prompt": "ab"}, "response": {"choices": [{"text": "cd"}]}} | changes
+
+
+@pytest.mark.parametrize(
+    ("second", "count"),
+    [
+        (sample(status="updated"), 1),
+        (sample(id="2"), 2),
+        (sample(response={"choices": [{"text": "ce"}]}), 2),
+        (sample(request={"prompt": "ax"}), 2),
+    ],
+)
+def test_a_copy_with_the_same_id_counts_once(tmp_path: Path, second: Any, count: int) -> None:
+    log = TranscriptFile(write(tmp_path / "t.jsonl", sample(), second), tokenize=by_letter)
+    assert len(list(log)) == count
+    assert log.remarks.repeated == 2 - count
+
+
+def test_equal_answers_to_one_request_and_answers_without_an_id_all_count(tmp_path: Path) -> None:
+    twice = sample(response={"choices": [{"text": "cd"}] * 2})
+    log = TranscriptFile(write(tmp_path / "t.jsonl", twice, *[sample(id=None)] * 2), tokenize=by_letter)
+    assert len(list(log)) == 4
