@@ -105,7 +105,7 @@ class Remarks:
         if self.repeated:
             sentences.append(f"{self.repeated:,} answers repeat earlier ones, as history or in a copy, and count once.")
         if self.other_files:
-            sentences.append(f"Not read, because they are not logs: {count_files(self.other_files)}.")
+            sentences.append(f"Not read, because they are not logs or are copies: {count_files(self.other_files)}.")
         return sentences
 
     def _share(self, requests: int) -> str:
