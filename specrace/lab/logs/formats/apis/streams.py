@@ -14,20 +14,33 @@ A stream may also be logged as the text that was sent: server-sent events, or an
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from specrace.core.errors import shorten
 from specrace.lab.logs.formats.base import Row, json_or_text, require_list, require_object
 
 # A field with a piece of text -> a field that is beside it in chunks only, not in a whole response.
 _TEXT_CHUNKS = {"generation": "generation_token_count", "outputText": "totalOutputTextTokenCount", "content": "stop"}
-_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal", "thinking")
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+_TEXT_FIELDS = ("content", "refusal", *_REASONING_FIELDS)
+# The beginning of server-sent events up to the first JSON, also as Python prints bytes, or with the sizes of HTTP's
+# chunks left in.
+_EVENTS = re.compile(
+    r"\s*(?:[0-9a-f]{1,8}[\r\n]+|b['\"])?(?:(?:event|id|retry)?:[^\r\n]*[\r\n]\s*)*data:\s*(\{\s*\\?\")?",
+    re.IGNORECASE,
+)
+_MIN_WORDS = 4
+_NOT_DATA = ("event:", "id:", "retry:", ":")
+# Stands for a line that is no event: to recognise a stream must not raise an error, and to join it must.
+_UNREADABLE = "a line that is no event"
 
 
 def is_stream(value: object) -> bool:
     """Whether a list has the chunks of a streamed response."""
     if not isinstance(value, list) or not value or not all(isinstance(chunk, dict) for chunk in value):
         return False
-    return any(map(_is_chunk, value))
+    return any(_is_chunk(chunk) or _UNREADABLE in chunk for chunk in value)
 
 
 def _is_chunk(chunk: Row) -> bool:
@@ -49,24 +62,39 @@ def _is_text(chunk: Row) -> bool:
 
 
 def parse_events(text: str) -> list[Row] | None:
-    """The chunks in a stream that was logged as text; None for any other text, also for a single object."""
-    start = text.lstrip()[:6]
-    if not start.startswith(("data:", "event:", ":", "{")):
+    """The chunks in a stream that was logged as text; None for any other text, also for a single object.
+
+    Of a stream that is cut, or of an unknown API, the chunks are such that `join_stream` refuses them.
+    """
+    events = _EVENTS.match(text)
+    lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
+    if events:
+        lines = [line.removeprefix("data:").strip() for line in lines if not line.startswith(_NOT_DATA)]
+    elif len(lines) < 2 or not lines[0].startswith("{"):
         return None
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not start.startswith("{"):
-        lines = [line.removeprefix("data:").strip() for line in lines if line.startswith("data:")]
-    chunks = [json_or_text(line) for line in lines if line != "[DONE]"]
-    if len(chunks) < (2 if start.startswith("{") else 1) or not is_stream(chunks):
-        return None
-    return chunks
+    parsed = [json_or_text(line) for line in lines if line not in ("", "[DONE]")]
+    chunks: list[Row] = [chunk if isinstance(chunk, dict) else {_UNREADABLE: chunk} for chunk in parsed]
+    if any(map(_is_chunk, chunks if events else chunks[:1])):
+        return chunks
+    return [{_UNREADABLE: lines[0]}] if events and events[1] else None
 
 
 def join_stream(chunks: list[Row]) -> Row:
     """One response made of all chunks. Raises ValueError."""
-    completed = next((chunk["response"] for chunk in chunks if chunk.get("type") == "response.completed"), None)
-    if completed is not None:
-        return require_object(completed, "response")
+    for chunk in chunks:
+        if _UNREADABLE in chunk:
+            raise ValueError(
+                f"the response is a stream that is cut or of an unknown API: {shorten(chunk[_UNREADABLE], 40)} is no "
+                "event; log the whole response"
+            )
+        if chunk.get("error"):
+            raise ValueError("the request failed while its answer was sent; the output is not whole")
+    ends = ("response.completed", "response.incomplete", "response.failed")
+    ended = next((chunk["response"] for chunk in chunks if chunk.get("type") in ends), None)
+    if ended is not None:
+        return require_object(ended, "response")
+    if any(str(chunk.get("type")).startswith("response.") for chunk in chunks):
+        raise ValueError("the stream ends before response.completed, so the output is not whole")
     if any(str(chunk.get("type")).startswith(("message_start", "content_block")) for chunk in chunks):
         return _anthropic(chunks)
     if any("candidates" in chunk for chunk in chunks):
@@ -95,25 +123,35 @@ def _texts(chunks: list[Row]) -> Row:
 def _openai(chunks: list[Row]) -> Row:
     choices: dict[int, Row] = {}
     about: Row = {}
+    unread: dict[str, str] = {}
     for chunk in chunks:
         about |= {key: chunk[key] for key in ("usage", "prompt_token_ids", "id", "model", "metrics") if chunk.get(key)}
         for part in require_list(chunk.get("choices") or [], "choices"):
             part = require_object(part, "a choice")
             index = part.get("index", 0)
-            _add_part(choices.setdefault(index if isinstance(index, int) else 0, {"message": {}}), part)
+            _add_part(choices.setdefault(index if isinstance(index, int) else 0, {"message": {}}), part, unread)
+    for name, text in unread.items():
+        # Fewer words are the name of a channel or an id, not text that a model wrote.
+        if len(text.split(None, _MIN_WORDS)) >= _MIN_WORDS:
+            raise ValueError(f"the chunks of the stream have text in {shorten(name, 40)}, which is not read")
     for choice in choices.values():
         # The chunks of a completion have text and no message.
         choice["message"] = choice["message"] or (None if "text" in choice else {"content": ""})
     return about | {"choices": [choices[index] for index in sorted(choices)]}
 
 
-def _add_part(choice: Row, part: Row) -> None:
-    """Append a chunk's part to its choice."""
+def _add_part(choice: Row, part: Row, unread: dict[str, str]) -> None:
+    """Append a chunk's part to its choice, and texts in fields of unknown names to those in `unread`."""
     delta = require_object(part.get("delta") or part.get("message") or {}, "delta")
     message = choice["message"]
-    for name in _TEXT_FIELDS:
-        if isinstance(delta.get(name), str):
-            message[name] = message.get(name, "") + delta[name]
+    for name, piece in _with_reasoning(delta).items():
+        if name in _TEXT_FIELDS and piece:
+            message[name] = _joined(message.get(name, ""), piece, name)
+        elif isinstance(piece, str) and name != "role":
+            unread[name] = unread.get(name, "") + piece
+    if delta.get("function_call"):
+        calls = message.setdefault("tool_calls", [])
+        _add_call(calls, {"index": 0, "function": require_object(delta["function_call"], "function_call")})
     for call in require_list(delta.get("tool_calls") or [], "tool_calls"):
         _add_call(message.setdefault("tool_calls", []), require_object(call, "a tool call"))
     if isinstance(part.get("text"), str):
@@ -121,6 +159,23 @@ def _add_part(choice: Row, part: Row) -> None:
     if part.get("token_ids"):
         choice["token_ids"] = [*choice.get("token_ids", []), *require_list(part["token_ids"], "token_ids")]
     choice |= {key: part[key] for key in ("finish_reason", "prompt_token_ids") if part.get(key)}
+
+
+def _joined(written: str | list[Any], piece: object, name: str) -> str | list[Any]:
+    """A text, or a list of parts as Mistral streams them, with a piece appended. Raises ValueError."""
+    if isinstance(written, str) and isinstance(piece, str):
+        return written + piece
+    parts = [{"type": "text", "text": written}] if isinstance(written, str) and written else written or []
+    return [*parts, *([{"type": "text", "text": piece}] if isinstance(piece, str) else require_list(piece, name))]
+
+
+def _with_reasoning(delta: Row) -> Row:
+    """A delta whose reasoning OpenRouter sent in parts only, with the reasoning as text; any other delta unchanged."""
+    if not delta.get("reasoning_details") or any(delta.get(name) for name in _REASONING_FIELDS):
+        return delta
+    details = require_list(delta["reasoning_details"], "reasoning_details")
+    texts = [require_object(detail, "a part of reasoning").get("text") for detail in details]
+    return delta | {"reasoning": "".join(text for text in texts if isinstance(text, str))}
 
 
 def _add_call(calls: list[Row], fragment: Row) -> None:
@@ -178,7 +233,7 @@ def _gemini(chunks: list[Row]) -> Row:
 
 def _ollama(chunks: list[Row]) -> Row:
     joined: Row = {"role": "assistant", "content": ""}
-    text = ""
+    text = thinking = ""
     for chunk in chunks:
         message = chunk.get("message") or {}
         for name in _TEXT_FIELDS:
@@ -187,4 +242,6 @@ def _ollama(chunks: list[Row]) -> Row:
         if message.get("tool_calls"):
             joined["tool_calls"] = [*joined.get("tool_calls", []), *message["tool_calls"]]
         text += chunk.get("response") or ""
-    return chunks[-1] | ({"response": text} if text else {"message": joined})
+        thinking += chunk.get("thinking") or ""
+    about = chunks[-1] | ({"thinking": thinking} if thinking else {})
+    return about | ({"response": text} if text else {"message": joined})
