@@ -38,6 +38,8 @@ def answer(response: Any) -> Any:
         {"instructions": "s", "input": "a"},
         {"instructions": "s", "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}]},
         {"system": "s", "prompt": "a", "model": "m"},
+        {"system": "s", "messages": [{"role": "system", "content": "s"}, ASK]},
+        {"contents": [{"parts": [{"text": "a"}]}], "config": {"system_instruction": "s"}},
         {"preamble": "s", "chat_history": [], "message": "a"},
         {"body": {"system": "s", "messages": [ASK]}},
         '{"system": "s", "messages": [{"role": "user", "content": "a"}]}',
@@ -251,14 +253,42 @@ def test_an_echo_of_the_prompt_is_not_part_of_the_output() -> None:
             only(request, {"choices": [{"text": text}]})
 
 
-def test_a_last_message_that_claude_continues_is_a_prefill() -> None:
-    exchange = only({"model": "claude-x", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
+@pytest.mark.parametrize("model", ["claude-x", "bedrock/us.anthropic.claude-x", "vertex_ai/claude-x"])
+def test_a_last_message_that_claude_continues_is_a_prefill(model: str) -> None:
+    exchange = only({"model": model, "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
     assert (exchange.prefill, exchange.prompt) == ("{", [ASK])
     for_another_model = only({"model": "m", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
     assert (for_another_model.prefill, len(for_another_model.prompt)) == ("", 2)
+    assert "read as a finished turn" in for_another_model.warnings[0]
+
+
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"role": "assistant", "content": "b"},
+        {"role": "assistant", "content": "b", "tool_calls": [CALL | {"id": "c"}]},
+    ],
+)
+@pytest.mark.parametrize("model", ["m", "claude-x"])
+def test_an_answer_that_ends_its_own_request_is_left_out_of_it(model: str, written: Any) -> None:
+    response = {"choices": [{"message": written | {"content": " b", "reasoning": "hm"}}]}
+    exchange = only({"model": model, "messages": [ASK, written]}, response)
+    assert (exchange.prompt, exchange.prefill) == ([ASK], "")
+    assert exchange.warnings == ("the logged request ends with the answer itself, which was left out of the prompt",)
+
+
+def test_an_answer_out_of_several_is_left_out_of_the_request_of_all() -> None:
+    response = {"choices": [{"message": {"content": "b"}}, {"message": {"content": "c"}}]}
+    exchanges = list(read_exchanges([ASK, {"role": "assistant", "content": "b"}], response, "r"))
+    assert [exchange.prompt for exchange in exchanges] == [[ASK], [ASK]]
 
 
 def test_a_prompt_that_the_server_keeps_is_not_guessed() -> None:
+    with pytest.raises(ValueError, match="OpenAI keeps the text of the prompt"):
+        only({"prompt": {"id": "pmpt_1", "version": "2"}, "input": "a"}, CHAT)
     with pytest.raises(ValueError, match="kept by the server"):
         only({"input": "a", "previous_response_id": "resp_1"}, CHAT)
 
@@ -384,6 +414,29 @@ def test_a_prompt_of_which_a_part_is_elsewhere_is_refused(prompt: Any, more: Any
 def test_the_error_for_a_response_that_is_not_a_whole_answer_says_what_it_is(response: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         only({"messages": [ASK]}, response)
+
+
+EDITED = {
+    "type": "message",
+    "stop_reason": "end_turn",
+    "content": [{"type": "text", "text": "b"}],
+    "context_management": {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_input_tokens": 50}]},
+}
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        EDITED,
+        {"body": json.dumps(EDITED)},
+        [{"type": "message_start", "message": EDITED}, {"type": "message_delta", **EDITED}],
+    ],
+)
+def test_a_prompt_that_the_server_shortened_is_refused(response: Any) -> None:
+    with pytest.raises(ValueError, match="left out parts of the prompt"):
+        only([ASK], response)
+    for written in ({"content": "applied_edits"}, EDITED | {"context_management": {"applied_edits": []}}):
+        assert only([ASK], written).output
 
 
 BEGUN = {"role": "assistant", "content": "The b"}

@@ -8,9 +8,17 @@ from typing import Any
 
 from specrace.lab.logs.formats.apis.answers import Answer, is_anthropic, looks_like_answers, read_answers
 from specrace.lab.logs.formats.apis.requests import Request, looks_like_request, read_request
-from specrace.lab.logs.formats.base import Exchange, Message, Tokens
+from specrace.lab.logs.formats.apis.streams import is_stream, parse_events
+from specrace.lab.logs.formats.base import Exchange, Message, Tokens, parse_nested
 
 __all__ = ["looks_like_answers", "looks_like_request", "read_exchanges"]
+
+_MAX_DEPTH = 4
+_ANSWERED = "the logged request ends with the answer itself, which was left out of the prompt"
+_FINISHED_TURN = (
+    "the request ends with a message of the assistant, which was read as a finished turn; if the model continued it, "
+    "or if it was written later, the figures are wrong"
+)
 
 
 def read_exchanges(request: Any, response: Any, name: str, category: str = "") -> Iterable[Exchange]:
@@ -20,6 +28,7 @@ def read_exchanges(request: Any, response: Any, name: str, category: str = "") -
     and token ids, the ids are used.
     """
     answers = read_answers(response)
+    _require_unedited(response)
     if all(answer.prompt is not None for answer in answers):
         parsed = _parameters_only(request)
     elif request is None:
@@ -27,9 +36,24 @@ def read_exchanges(request: Any, response: Any, name: str, category: str = "") -
             "this response has no request and no token ids; log its request, too, or ask vLLM for return_token_ids"
         )
     else:
-        parsed = read_request(request, continues=is_anthropic(response))
+        parsed = _without_answers(read_request(request, continues=is_anthropic(response)), answers)
     for answer in answers:
         yield _exchange(parsed, answer, name, category)
+
+
+def _require_unedited(response: Any, depth: int = 0) -> None:
+    """Raise ValueError if Anthropic's server left out parts of the prompt before the model read it."""
+    if isinstance(response, str) and "applied_edits" in response:
+        response = parse_events(response) or parse_nested(response, bool)
+    if isinstance(response, list) and is_stream(response):
+        response = {str(number): event for number, event in enumerate(response)}
+    if not isinstance(response, dict) or depth > _MAX_DEPTH:
+        return
+    management = response.get("context_management")
+    if isinstance(management, dict) and management.get("applied_edits"):
+        raise ValueError("the server left out parts of the prompt (applied_edits), which the log does not show")
+    for part in response.values():
+        _require_unedited(part, depth + 1)
 
 
 def _parameters_only(request: Any) -> Request:
@@ -38,6 +62,32 @@ def _parameters_only(request: Any) -> Request:
         return replace(read_request(request), tools=None, documents=None, warnings=(), prefill="")
     except ValueError:
         return Request(())
+
+
+def _without_answers(request: Request, answers: list[Answer]) -> Request:
+    """The request without a last message that is one of its own answers; any other request unchanged.
+
+    A program may append the answer to the list of messages before a tracer writes that list.
+    """
+    prompt = request.prompt
+    if not isinstance(prompt, list):
+        return request
+    written = [_said(answer.output) for answer in answers]
+    if request.prefill and _said(request.prefill) in written:
+        return replace(request, prefill="", warnings=(*request.warnings, _ANSWERED))
+    last = prompt[-1]
+    if last["role"] != "assistant":
+        return request
+    if len(prompt) > 1 and _said(last) in written:
+        return replace(request, prompt=prompt[:-1], warnings=(*request.warnings, _ANSWERED))
+    return replace(request, warnings=(*request.warnings, _FINISHED_TURN))
+
+
+def _said(message: Message | str) -> tuple[str, list[Any]]:
+    """What a message says and calls. Its reasoning and the ids of its calls are often left out of the next request."""
+    if isinstance(message, str):
+        return message.strip(), []
+    return message["content"].strip(), [call["function"] for call in message.get("tool_calls", ())]
 
 
 def _texts(request: Request, answer: Answer) -> tuple[Tokens | str | list[Message], Tokens | str | Message]:

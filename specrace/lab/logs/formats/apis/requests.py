@@ -53,6 +53,10 @@ _NESTED_PARAMETERS = (
     "inferenceConfig",
     "extra_body",
     "model_parameters",
+    "optional_params",
+    "kwargs",
+    "params",
+    "config",
 )
 _NO_PARAMETERS = {*_PROMPTS, *_NESTED_PARAMETERS, "tools", "functions", "system", "instructions", "systemInstruction"}
 _MAX_WRAPPERS = 4
@@ -142,12 +146,17 @@ def _require_whole(body: Row) -> None:
     for name, what in _ELSEWHERE.items():
         if body.get(name):
             raise ValueError(f"the request has {name}: {what}")
+    if isinstance(body.get("prompt"), dict) and body["prompt"].get("id"):
+        raise ValueError("the request has prompt.id: OpenAI keeps the text of the prompt, which is not in the log")
     context = body.get("context")
     if isinstance(context, list) and context and all(type(token) is int for token in context):
         raise ValueError("the request has context: Ollama put the turns before it, as ids, in front of the prompt")
 
 
 def _from_body(body: Row) -> Request:
+    # Libraries put tools and a system prompt among the parameters, too.
+    nested = {key: value for key, value in beside_prompt(_nested_parameters(body)).items() if body.get(key) is None}
+    body = body | nested
     _require_whole(body)
     if isinstance(body.get("messages"), list):
         messages = body["messages"]
@@ -225,13 +234,15 @@ def _chat(body: Row, logged: list[Any]) -> Request:
     ]
     if not messages:
         raise ValueError("messages is empty; every transcript needs a prompt and an output")
-    system = _system(body)
-    if system:
-        messages = [*reader.read({"role": "system", "content": system}), *messages]
+    system = reader.read({"role": "system", "content": _system(body)})
+    # A log may repeat the system prompt beside the messages.
+    if system[0]["content"] and system[0] != messages[0]:
+        messages = [*system, *messages]
     prefill = ""
     # Mistral's answers repeat a prefix, DeepSeek's do not (docs.mistral.ai, api-docs.deepseek.com: prefix).
     prefix = isinstance(logged[-1], dict) and logged[-1].get("prefix") is True
-    if (prefix or _continues(body)) and messages[-1]["role"] == "assistant" and len(messages) > 1:
+    ends_with_text = messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]
+    if (prefix or _continues(body)) and ends_with_text and len(messages) > 1:
         prefill = messages.pop()["content"]
     options = body.get("chat_template_kwargs")
     return Request(
@@ -248,8 +259,8 @@ def _chat(body: Row, logged: list[Any]) -> Request:
 
 def _continues(body: Row) -> bool:
     """Whether the model continues a message of the assistant that ends the request: Claude does, vLLM on request."""
-    is_claude = "anthropic_version" in body or str(body.get("model", "")).startswith(("claude", "anthropic"))
-    return is_claude or body.get("continue_final_message") is True
+    is_claude = any(name in str(body.get("model")).lower() for name in ("claude", "anthropic"))
+    return is_claude or "anthropic_version" in body or body.get("continue_final_message") is True
 
 
 def _system(body: Row) -> Any:
@@ -309,7 +320,9 @@ def _tools(tool: Any) -> list[Any]:
     spec = tool.get("toolSpec", tool)
     if "function" in tool or "name" not in spec:
         return [tool]
-    parameters: Any = next((spec[key] for key in ("input_schema", "parameters", "inputSchema") if key in spec), {})
+    parameters: Any = next(
+        (spec[key] for key in ("input_schema", "parameters", "inputSchema", "schema") if key in spec), {}
+    )
     if isinstance(parameters, dict) and isinstance(parameters.get("json"), dict):
         parameters = parameters["json"]
     about = {key: spec[key] for key in ("name", "description") if key in spec}
@@ -318,11 +331,22 @@ def _tools(tool: Any) -> list[Any]:
 
 def parameters_of(body: Row) -> Row:
     """The request's parameters, such as temperature, with those that the API puts one level deeper."""
-    flat: Row = {}
-    for name in _NESTED_PARAMETERS:
-        nested = json_or_text(body[name]) if isinstance(body.get(name), str) else body.get(name)
-        flat |= nested if isinstance(nested, dict) else {}
+    flat = _nested_parameters(body)
     # OpenAI's Responses API has the format of the answer under this name, SGLang's the prompt.
     if isinstance(body.get("text"), dict):
         flat["text"] = body["text"]
     return flat | {key: value for key, value in body.items() if key not in _NO_PARAMETERS}
+
+
+def _nested_parameters(body: Row) -> Row:
+    """The parameters that a body has one level deeper, all in one object."""
+    flat: Row = {}
+    for name in _NESTED_PARAMETERS:
+        nested = json_or_text(body[name]) if isinstance(body.get(name), str) else body.get(name)
+        flat |= nested if isinstance(nested, dict) else {}
+    return flat
+
+
+def beside_prompt(body: Row) -> Row:
+    """The fields of a body, or of a row that has its fields, that do not hold the prompt."""
+    return {key: value for key, value in body.items() if key not in _PROMPTS and value is not None}
