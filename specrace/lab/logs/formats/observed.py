@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 from specrace.lab.logs.formats.apis import looks_like_request, read_exchanges
 from specrace.lab.logs.formats.apis.answers import read_usage
-from specrace.lab.logs.formats.apis.requests import parameters_of
+from specrace.lab.logs.formats.apis.requests import beside_prompt, parameters_of
 from specrace.lab.logs.formats.base import (
     NO_USAGE,
     Exchange,
@@ -106,11 +106,11 @@ _OTHER_CALLS = ("embedding", "image", "moderation", "transcription", "speech", "
 
 
 def _litellm_request(row: Row) -> Any:
-    """The request of a call: its messages with its parameters, or the request that the proxy received."""
+    """The request of a call: its messages with the tools and parameters beside them, or what the proxy received."""
     messages = row.get("messages")
-    parameters = json_or_text(row["model_parameters"]) if isinstance(row.get("model_parameters"), str) else None
-    parameters = parameters or row.get("model_parameters") or _proxied_parameters(row)
-    body = parameters if isinstance(parameters, dict) else {}
+    # Documents beside the messages are usually in their text, too.
+    beside = {key: value for key, value in row.items() if key not in ("response", "documents", "proxy_server_request")}
+    body = _proxied(row) | beside_prompt(beside)
     if (
         "responses" in str(row.get("call_type"))
         and isinstance(messages, list | str)
@@ -119,7 +119,7 @@ def _litellm_request(row: Row) -> Any:
         return body | {"input": json_or_text(messages) if isinstance(messages, str) else messages}
     if looks_like_request(messages):
         messages = json_or_text(messages) if isinstance(messages, str) else messages
-        return body | {"messages": messages} if isinstance(messages, list) else messages
+        return body | ({"messages": messages} if isinstance(messages, list) else require_object(messages, "messages"))
     if messages not in ({}, "{}", "", "[]", [], None):
         # The `prompt` of a completion is logged as messages, too.
         return body | {"prompt": messages}
@@ -130,12 +130,11 @@ def _litellm_request(row: Row) -> Any:
     return row["proxy_server_request"]
 
 
-def _proxied_parameters(row: Row) -> Row:
-    """The parameters in the request that the proxy received; {} for none."""
-    request = row.get("proxy_server_request")
-    request = json_or_text(request) if isinstance(request, str) else request
+def _proxied(row: Row) -> Row:
+    """The tools and parameters in the request that the proxy received; {} for none."""
+    request = _parse_if_text(row.get("proxy_server_request"))
     body = request.get("body", request) if isinstance(request, dict) else None
-    return parameters_of(body) if isinstance(body, dict) else {}
+    return beside_prompt(body) if isinstance(body, dict) else {}
 
 
 class Langfuse(Traced):
@@ -303,7 +302,10 @@ class Datadog(Traced):
     def read_generation(self, row: Row) -> Iterable[Exchange]:
         about = _datadog(row)
         request, response = (_datadog_value(about.get(name)) for name in ("input", "output"))
-        yield from _read_span(row, request, response, about.get("metadata"), about.get("metrics", row.get("metrics")))
+        parameters = _parse_if_text(about.get("metadata"))
+        if about.get("tool_definitions"):
+            parameters = {"tools": about["tool_definitions"]} | (parameters if isinstance(parameters, dict) else {})
+        yield from _read_span(row, request, response, parameters, about.get("metrics", row.get("metrics")))
 
 
 def _datadog(row: Row) -> Row:
@@ -354,7 +356,9 @@ def _read_span(row: Row, request: Any, response: Any, parameters: Any, counted: 
     )
     more = parameters if isinstance(parameters, dict) else {}
     if isinstance(request, list):
-        request = {key: more[key] for key in ("tools",) if key in more} | {"messages": request}
+        request = {"messages": request}
+    if isinstance(request, dict):
+        request = {key: more[key] for key in ("tools", "model") if key in more} | request
     name = next((label for key in ("id", "span_id") if (label := read_label(row, key))), "")
     for exchange in read_exchanges(request, response, name):
         known = exchange.usage if exchange.usage != NO_USAGE else usage

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specrace.lab.logs.formats.base import Exchange
-from specrace.lab.logs.formats.observed import AIPerf, Langfuse, LiteLLM
+from specrace.lab.logs.formats.observed import AIPerf, Braintrust, Datadog, Langfuse, LiteLLM
 
 MESSAGES = [{"role": "user", "content": "a"}]
 ANSWER = {"role": "assistant", "content": "b"}
@@ -51,9 +51,11 @@ def test_reasoning_is_part_of_an_answer(name: str) -> None:
 
 def test_litellm_may_log_plain_text() -> None:
     row = {"id": "l", "messages": "a", "response": {"choices": [{"text": "b"}]}}
-    assert list(LiteLLM().read(row)) == [Exchange("a", "b", "l")]
+    (exchange,) = LiteLLM().read(row)
+    assert (exchange.prompt, exchange.output, exchange.id) == ("a", "b", "l")
     row = {"id": "l", "messages": MESSAGES, "response": "b"}
-    assert list(LiteLLM().read(row)) == [Exchange(MESSAGES, ANSWER, "l")]
+    (exchange,) = LiteLLM().read(row)
+    assert (exchange.prompt, exchange.output) == (MESSAGES, ANSWER)
 
 
 def record(*responses: Any, **more: Any) -> dict[str, Any]:
@@ -100,3 +102,40 @@ def test_the_instructions_of_a_litellm_response_are_its_system_prompt() -> None:
     row = {"call_type": "aresponses", "messages": "a", "response": {"object": "response", "output": output}}
     (exchange,) = LiteLLM().read(row | {"model_parameters": {"instructions": "s"}})
     assert exchange.prompt == [{"role": "system", "content": "s"}, *MESSAGES]
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tools": [TOOL]},
+        {"tools": json.dumps([TOOL])},
+        {"optional_params": {"tools": [TOOL]}},
+        {"kwargs": {"tools": [TOOL]}},
+        {"model_parameters": json.dumps({"tools": [TOOL]})},
+        {"proxy_server_request": {"body": {"messages": [], "tools": [TOOL]}}},
+    ],
+)
+@pytest.mark.parametrize("messages", [MESSAGES, {"messages": MESSAGES}])
+def test_litellm_may_log_tools_in_many_places(messages: Any, more: Any) -> None:
+    (exchange,) = LiteLLM().read({"messages": messages, "response": BODY} | more)
+    assert (exchange.prompt, exchange.tools) == (MESSAGES, [TOOL])
+
+
+def test_a_system_prompt_and_parameters_beside_the_messages_are_read() -> None:
+    row = {"messages": MESSAGES, "response": BODY, "system": "s", "temperature": 0.5, "documents": ["a"]}
+    (exchange,) = LiteLLM().read(row)
+    assert exchange.prompt == [{"role": "system", "content": "s"}, *MESSAGES]
+    assert exchange.parameters["temperature"] == 0.5
+
+
+def test_a_span_may_keep_tools_beside_its_messages() -> None:
+    listed = [{"name": "f", "schema": {}}]
+    span = {"kind": "llm", "tool_definitions": listed, "input": {"messages": MESSAGES}, "output": {"value": "b"}}
+    (exchange,) = Datadog().read({"meta": span})
+    assert exchange.tools == [TOOL]
+    about = {"span_attributes": {"type": "llm"}, "metadata": {"tools": [TOOL]}}
+    (exchange,) = Braintrust().read(about | {"input": {"messages": MESSAGES}, "output": "b"})
+    assert exchange.tools == [TOOL]
