@@ -19,8 +19,10 @@ from typing import Any
 
 from specrace.lab.logs.formats.apis import looks_like_answers, looks_like_request, read_exchanges
 from specrace.lab.logs.formats.apis.answers import is_error
+from specrace.lab.logs.formats.apis.requests import is_answered
 from specrace.lab.logs.formats.base import Exchange, Format, Row, parse_nested, read_label
 from specrace.lab.logs.formats.incomplete import explain_row
+from specrace.lab.logs.formats.outcomes import require_answered
 
 # Names of fields that hold a request, and of those that hold a response, in lower case without underscores.
 _REQUESTS = (
@@ -87,24 +89,12 @@ class RequestResponse(Format):
         return find_pair(row) is not None
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        status = row.get("response_status", row.get("status_code", 200))
-        if isinstance(status, int) and status >= 400:
-            raise ValueError(f"the request failed with the status {status}")
-        if _is_cached(row):
-            raise ValueError("the gateway answered this request from its cache; the model did not")
+        require_answered(row)
         pair = find_pair(row)
         if pair is None:
             raise ValueError(explain_row(row) or "this line has no request with its response")
         name = next((label for key in _IDS if (label := read_label(row, key))), "")
         return read_exchanges(*pair, name, read_label(row, "category"))
-
-
-def _is_cached(row: Row) -> bool:
-    """Whether a gateway's cache answered: Helicone's cache_reference_id is all zeros for an answer of the model."""
-    if str(row.get("cache_hit", row.get("cacheHit"))).lower() == "true":
-        return True
-    origin = row.get("cache_reference_id")
-    return isinstance(origin, str) and bool(origin.strip("0-"))
 
 
 def _guidellm(row: Row) -> tuple[Any, Any] | None:
@@ -159,10 +149,14 @@ def _pair(fields: Row) -> tuple[Any, Any] | None:
         request_name = next((name for name in _OWN_REQUEST if name in names and looks_like_request(fields)), None)
     if request_name is None:
         return None
+    is_conversation = request_name == "messages" and is_answered(fields)
     request = fields if request_name in _OWN_REQUEST and looks_like_request(fields) else fields[names[request_name]]
     for name in _RESPONSES:
         value = fields.get(names.get(name, ""))
         if name == request_name or not value:
+            continue
+        if is_conversation and isinstance(value, str) and not looks_like_answers(value):
+            # A verdict on the conversation, a part of its end, or all of it as text.
             continue
         if _has_failed(value):
             return request, value

@@ -37,6 +37,7 @@ from specrace.lab.logs.formats.base import (
     require_list,
     require_object,
 )
+from specrace.lab.logs.formats.outcomes import require_answered
 
 
 class Traced(Format):
@@ -88,10 +89,7 @@ class LiteLLM(Traced):
         return not (isinstance(call, str) and any(word in call for word in _OTHER_CALLS))
 
     def read_generation(self, row: Row) -> Iterable[Exchange]:
-        if row.get("status", "success") not in ("success", None, ""):
-            raise ValueError("the request failed; there is no output")
-        if str(row.get("cache_hit")).lower() == "true":
-            raise ValueError("the gateway answered this request from its cache; the model did not")
+        require_answered(row)
         response = row.get("response")
         if response in ({}, "{}", "", None):
             raise ValueError("the response is empty; let LiteLLM store prompts in its spend logs")

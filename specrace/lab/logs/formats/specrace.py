@@ -12,7 +12,17 @@ from dataclasses import replace
 
 from specrace.lab.logs.formats.apis import read_exchanges
 from specrace.lab.logs.formats.apis.requests import parameters_of
-from specrace.lab.logs.formats.base import Exchange, Format, Row, read_ids, read_label, read_text, require_object
+from specrace.lab.logs.formats.base import (
+    Exchange,
+    Format,
+    Message,
+    Row,
+    read_ids,
+    read_label,
+    read_text,
+    require_object,
+)
+from specrace.lab.logs.formats.outcomes import require_answered, require_text_of_model
 
 
 class SpecraceFormat(Format):
@@ -28,6 +38,7 @@ class SpecraceFormat(Format):
         )
 
     def read(self, row: Row) -> Iterable[Exchange]:
+        require_answered(row)
         name, category = read_label(row, "id"), read_label(row, "category")
         if "prompt_ids" in row or "output_ids" in row:
             _require(row, ("prompt_ids", "output_ids"), "write both prompt_ids and output_ids")
@@ -43,7 +54,17 @@ class SpecraceFormat(Format):
                 yield replace(exchange, parameters=parameters_of(row) | dict(exchange.parameters))
         else:
             question, answer = (read_text(row[key], key) for key in ("prompt", "output"))
-            yield Exchange(question, answer, name, category, parameters=parameters_of(row))
+            require_text_of_model(answer)
+            yield Exchange(*_with_system(row, question, answer), name, category, parameters=parameters_of(row))
+
+
+def _with_system(row: Row, question: str, answer: str) -> tuple[str, str] | tuple[list[Message], Message]:
+    """Prompt and output as messages if a system prompt stands beside the prompt, else unchanged."""
+    system = row.get("system") or row.get("system_prompt")
+    if not isinstance(system, str) or system in question:
+        return question, answer
+    prompt = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+    return prompt, {"role": "assistant", "content": answer}
 
 
 def _require(row: Row, names: tuple[str, str], hint: str) -> None:

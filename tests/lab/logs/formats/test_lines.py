@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from specrace.lab.logs.formats import recognise
+from specrace.lab.logs.formats.chats import OpenAIChat
 from specrace.lab.logs.formats.lines import RequestResponse
 from specrace.lab.logs.formats.specrace import SpecraceFormat
 
+# Fields that say that all went well.
+GOOD = {"status": "ok", "status_code": "200", "error": None, "cached": False, "cache_status": "MISS"}
 ASK, ANSWER = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 CHAT = {"messages": [ASK]}
 RESPONSE = {"choices": [{"message": ANSWER}]}
@@ -57,6 +61,12 @@ def test_guidellm_logs_reasoning_and_calls_beside_the_output() -> None:
     [
         ({"cache_reference_id": "7c0f-1"}, "from its cache"),
         ({"cache_hit": True}, "from its cache"),
+        ({"cached": True}, "from its cache"),
+        ({"cache_status": "SEMANTIC HIT"}, "from its cache"),
+        ({"status_code": "503"}, "failed with the status 503"),
+        ({"status": "error"}, "failed with the status error"),
+        ({"error": "timeout"}, "the request failed"),
+        ({"response": "<html><head><title>502 Bad Gateway</title></head></html>"}, "error page"),
         ({"response_status": 500}, "failed with the status 500"),
         ({"response": {"status_code": 429, "body": {"error": {"message": "x"}}}}, "the request failed"),
         ({"response": '{"error": {"message": "x"}}'}, "the request failed"),
@@ -67,3 +77,43 @@ def test_a_row_that_no_model_answered_is_reported(more: Any, reason: str) -> Non
     assert RequestResponse.looks_like(row)
     with pytest.raises(ValueError, match=reason):
         list(RequestResponse().read(row))
+
+
+def test_a_row_that_went_well_is_read() -> None:
+    page = "<!DOCTYPE html><html><title>404</title></html>"
+    assert [exchange.output for exchange in RequestResponse().read({"prompt": "a", "response": page} | GOOD)] == [page]
+
+
+@pytest.mark.parametrize("more", [{"error": "timeout"}, {"status_code": "500"}, {"cached": "true"}])
+def test_a_plain_transcript_that_no_model_wrote_is_reported(more: Any) -> None:
+    row = {"prompt": "a", "output": "b"}
+    assert len(list(SpecraceFormat().read(row | GOOD | {"error": "None"}))) == 1
+    with pytest.raises(ValueError, match=r"the request failed|from its cache"):
+        list(SpecraceFormat().read(row | more))
+
+
+def test_a_short_system_prompt_beside_a_plain_prompt_is_read() -> None:
+    row = {"system": "Be brief.", "prompt": "a", "output": "b"}
+    (exchange,) = SpecraceFormat().read(row)
+    assert (exchange.prompt, exchange.output) == ([{"role": "system", "content": "Be brief."}, ASK], ANSWER)
+    (exchange,) = SpecraceFormat().read(row | {"prompt": "[Be brief.] a"})
+    assert exchange.prompt == "[Be brief.] a"
+
+
+@pytest.mark.parametrize("more", [{"text": "<user>a<assistant>b"}, {"result": "success"}, {"answer": "42"}])
+def test_text_beside_a_whole_conversation_is_not_its_answer(more: Any) -> None:
+    assert recognise({"messages": [ASK, ANSWER]} | more) is OpenAIChat
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [ASK], "answer": "b"},
+        {"messages": [ASK, ANSWER], "output": RESPONSE},
+        {"messages": [ASK, {"role": "assistant", "content": "{"}], "model": "claude-x", "text": "b"},
+    ],
+)
+def test_a_response_beside_messages_is_their_answer(row: Any) -> None:
+    assert recognise(row) is RequestResponse
+    (exchange,) = RequestResponse().read(row)
+    assert (exchange.prompt, exchange.output) == ([ASK], ANSWER)

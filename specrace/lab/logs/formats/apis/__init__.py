@@ -10,6 +10,7 @@ from specrace.lab.logs.formats.apis.answers import Answer, is_anthropic, looks_l
 from specrace.lab.logs.formats.apis.requests import Request, looks_like_request, read_request
 from specrace.lab.logs.formats.apis.streams import is_stream, parse_events
 from specrace.lab.logs.formats.base import Exchange, Message, Tokens, parse_nested
+from specrace.lab.logs.formats.outcomes import require_text_of_model
 
 __all__ = ["looks_like_answers", "looks_like_request", "read_exchanges"]
 
@@ -29,6 +30,9 @@ def read_exchanges(request: Any, response: Any, name: str, category: str = "") -
     """
     answers = read_answers(response)
     _require_unedited(response)
+    for answer in answers:
+        if isinstance(answer.output, str):
+            require_text_of_model(answer.output)
     if all(answer.prompt is not None for answer in answers):
         parsed = _parameters_only(request)
     elif request is None:

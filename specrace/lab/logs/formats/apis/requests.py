@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specrace.core.errors import shorten
-from specrace.lab.logs.formats.apis.messages import MessageReader, is_message
+from specrace.lab.logs.formats.apis.messages import MessageReader, is_assistant_message, is_message
 from specrace.lab.logs.formats.base import (
     Message,
     Row,
@@ -261,6 +261,13 @@ def _continues(body: Row) -> bool:
     """Whether the model continues a message of the assistant that ends the request: Claude does, vLLM on request."""
     is_claude = any(name in str(body.get("model")).lower() for name in ("claude", "anthropic"))
     return is_claude or "anthropic_version" in body or body.get("continue_final_message") is True
+
+
+def is_answered(body: Row) -> bool:
+    """Whether a body's messages end with an answer, and not with the beginning of one that the model continues."""
+    messages = body.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    return is_assistant_message(last) and last.get("prefix") is not True and not _continues(body)
 
 
 def _system(body: Row) -> Any:

@@ -1,0 +1,47 @@
+"""Refuses rows that no model answered: failed requests, and answers from a gateway's cache.
+
+- Helicone: response_status; cache_reference_id, all zeros for an answer of the model
+  (docs.helicone.ai/features/reports/export).
+- LiteLLM: status, cache_hit (docs.litellm.ai/docs/proxy/logging_spec).
+- Cloudflare's AI Gateway: status_code, cached (developers.cloudflare.com/ai-gateway/observability/logging).
+- Portkey: cache_status, such as HIT, SEMANTIC HIT or MISS
+  (portkey.ai/docs/product/ai-gateway/cache-simple-and-semantic).
+"""
+
+from __future__ import annotations
+
+import re
+
+from specrace.core.errors import shorten
+from specrace.lab.logs.formats.base import Row
+
+_STATUSES = ("response_status", "status_code", "statusCode", "http_status", "status")
+_FAILED = re.compile(r"[4-9]\d\d(?:\.0)?|error|fail(?:ed|ure)|time(?:d_?)?out|cancell?ed", re.IGNORECASE)
+# What tables and logs write in place of an error.
+_NO_ERROR = {"", "none", "null", "nan", "false", "0"}
+_CACHED = ("cache_hit", "cacheHit", "cached")
+# The page that a proxy sends if the server is busy or down; a model may write one for a file that is missing.
+_ERROR_PAGE = re.compile(r"\s*<(?:!doctype\s+)?html.{0,300}?<title>\s*(?:413|429|5\d\d)\b", re.IGNORECASE | re.DOTALL)
+
+
+def require_answered(row: Row) -> None:
+    """Raise ValueError if a row says that its request failed, or that a cache answered it."""
+    for name in _STATUSES:
+        if _FAILED.fullmatch(str(row.get(name)).strip()):
+            raise ValueError(f"the request failed with the status {shorten(row[name], 20)}")
+    error = row.get("error")
+    if isinstance(error, dict | str) and error and str(error).strip().lower() not in _NO_ERROR:
+        raise ValueError(f"the request failed (error: {shorten(error, 60)})")
+    origin = row.get("cache_reference_id")
+    if (
+        any(str(row.get(name)).lower() == "true" for name in _CACHED)
+        or str(row.get("cache_status")).upper().endswith("HIT")
+        or (isinstance(origin, str) and origin.strip("0-"))
+    ):
+        raise ValueError("the gateway answered this request from its cache; the model did not")
+
+
+def require_text_of_model(text: str) -> None:
+    """Raise ValueError if a text is a proxy's error page."""
+    if _ERROR_PAGE.match(text):
+        raise ValueError("the response is a proxy's error page, so the request failed")
