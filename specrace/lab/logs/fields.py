@@ -9,12 +9,26 @@ from typing import Any
 from specrace.core.errors import shorten
 from specrace.lab.logs.files.tables import RenamedRow
 from specrace.lab.logs.formats import recognise
+from specrace.lab.logs.formats.apis.streams import parse_events
 from specrace.lab.logs.formats.base import Exchange, Format, Row
 from specrace.lab.logs.formats.incomplete import explain_row
 from specrace.lab.logs.formats.paths import MAX_DEPTH, leaves
 
 # Fewer words are a name, a date or a status, not text that a model read or wrote.
 MIN_WORDS = 4
+# A system prompt may be shorter; one word is the name of a system.
+MIN_SYSTEM_WORDS = 2
+_SYSTEM = {
+    "system",
+    "system_prompt",
+    "systemprompt",
+    "system_message",
+    "system_instruction",
+    "instructions",
+    "preamble",
+}
+# A model reads the descriptions of tools, and of nothing else.
+_IN_TOOLS = re.compile(r"(?:tools|functions|definitions|declarations)\.", re.IGNORECASE)
 MAX_NAMED = 8
 # A column's name with more words is text: the table lacks a first row with names.
 MAX_NAME_WORDS = 8
@@ -68,16 +82,37 @@ def unread_fields(row: Row, exchanges: Iterable[Exchange]) -> list[str]:
     known = list(exchanges)
     if not known or any(isinstance(exchange.prompt, tuple) for exchange in known):
         return []
-    candidates = {}
     # A text that --columns leaves out may be a part of the prompt.
-    for name, text in [*leaves(row), *leaves(row.others if isinstance(row, RenamedRow) else {})]:
-        is_ignored = not _NOT_READ.isdisjoint(name.lower().split("."))
-        if not is_ignored and len(text.split(None, MIN_WORDS)) >= MIN_WORDS:
-            candidates[text] = name
+    texts = [*leaves(row), *leaves(row.others if isinstance(row, RenamedRow) else {})]
+    # Whoever joins a stream reads all of it.
+    candidates = {text: name for name, text in texts if _may_be_read(name, text) and parse_events(text) is None}
     if not candidates:
         return []
-    read = "\0".join(_normal(text) for exchange in known for text in _texts(exchange))
-    return list(dict.fromkeys(name for text, name in candidates.items() if _normal(text) not in read))
+    read = [_normal(text) for exchange in known for text in _texts(exchange)]
+    whole = "\0".join(read)
+    others = [(name, _normal(text)) for text, name in candidates.items() if _normal(text) not in whole]
+    return list(dict.fromkeys(name for name, text in others if _holds_more(name, text, read)))
+
+
+def _may_be_read(name: str, text: str) -> bool:
+    """Whether a field may hold text that a model reads, by its name and the number of words."""
+    ignored = _NOT_READ.intersection(name.lower().split("."))
+    if ignored == {"description"} and _IN_TOOLS.search(name):
+        ignored = set()
+    return not ignored and _has_words(name, text)
+
+
+def _has_words(name: str, text: str) -> bool:
+    min_words = MIN_SYSTEM_WORDS if name.lower().rsplit(".", 1)[-1] in _SYSTEM else MIN_WORDS
+    return len(text.split(None, min_words)) >= min_words
+
+
+def _holds_more(name: str, text: str, read: list[str]) -> bool:
+    """Whether a text has words besides texts that were read, unlike an echo or a conversation in one text."""
+    for part in sorted(read, key=len, reverse=True):
+        if len(part.split(None, MIN_WORDS)) >= MIN_WORDS:
+            text = text.replace(part, "\0")
+    return any(_has_words(name, rest) for rest in text.split("\0"))
 
 
 def _texts(exchange: Exchange) -> Iterator[str]:

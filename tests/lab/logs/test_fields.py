@@ -36,6 +36,13 @@ def codes(text: str) -> list[int]:
         ({"error": "a long sentence about a failure", "metadata": {"note": "a long sentence about a note"}}, []),
         ({"copy": f"  {LONG}\n"}, []),
         ({"quoted": json.dumps(LONG)}, []),
+        ({"system": "Be brief.", "instructions": "x", "gen_ai.system": "openai"}, ["system"]),
+        ({"given_tools": [{"description": "Opens a gate of the lock."}]}, ["given_tools.description"]),
+        ({"description": "A test of the new prompt."}, []),
+        ({"echo": f"{LONG} By hand, with spades only."}, []),
+        ({"text": f"<user>\n{LONG}<end>\n<model>\nBy hand, with spades only.<end>"}, []),
+        ({"text": f"Never say who dug it. {LONG}"}, ["text"]),
+        ({"sent": 'data: {"choices": [{"delta": {"content": "By hand, with spades only."}}]}'}, []),
     ],
 )
 def test_fields_with_text_that_is_in_no_exchange_are_named(row: dict[str, Any], names: list[str]) -> None:
