@@ -42,10 +42,10 @@ class SpecraceFormat(Format):
         name, category = read_label(row, "id"), read_label(row, "category")
         if "prompt_ids" in row or "output_ids" in row:
             _require(row, ("prompt_ids", "output_ids"), "write both prompt_ids and output_ids")
-            prompt, output = (read_ids(row[key], key) for key in ("prompt_ids", "output_ids"))
+            prompt_ids, output_ids = (read_ids(row[key], key) for key in ("prompt_ids", "output_ids"))
             counts = row.get("measured")
             counts = None if counts is None else require_object(counts, "measured")
-            yield Exchange(prompt, output, name, category, parameters=parameters_of(row), draft_counts=counts)
+            yield Exchange(prompt_ids, output_ids, name, category, parameters=parameters_of(row), draft_counts=counts)
             return
         _require(row, ("prompt", "output"), "write prompt_ids and output_ids, or prompt and output")
         if any(isinstance(row[key], dict | list) for key in ("prompt", "output")):
@@ -55,7 +55,8 @@ class SpecraceFormat(Format):
         else:
             question, answer = (read_text(row[key], key) for key in ("prompt", "output"))
             require_text_of_model(answer)
-            yield Exchange(*_with_system(row, question, answer), name, category, parameters=parameters_of(row))
+            prompt, output = _with_system(row, question, answer)
+            yield Exchange(prompt, output, name, category, parameters=parameters_of(row))
 
 
 def _with_system(row: Row, question: str, answer: str) -> tuple[str, str] | tuple[list[Message], Message]:

@@ -267,7 +267,9 @@ def is_answered(body: Row) -> bool:
     """Whether a body's messages end with an answer, and not with the beginning of one that the model continues."""
     messages = body.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
-    return is_assistant_message(last) and last.get("prefix") is not True and not _continues(body)
+    if not isinstance(last, dict) or not is_assistant_message(last):
+        return False
+    return last.get("prefix") is not True and not _continues(body)
 
 
 def _system(body: Row) -> Any:

@@ -83,10 +83,7 @@ def join_stream(chunks: list[Row]) -> Row:
     """One response made of all chunks. Raises ValueError."""
     for chunk in chunks:
         if _UNREADABLE in chunk:
-            raise ValueError(
-                f"the response is a stream that is cut or of an unknown API: {shorten(chunk[_UNREADABLE], 40)} is no "
-                "event; log the whole response"
-            )
+            raise ValueError("the response is a stream that is cut or of an unknown API; log the whole response")
         if chunk.get("error"):
             raise ValueError("the request failed while its answer was sent; the output is not whole")
     ends = ("response.completed", "response.incomplete", "response.failed")
