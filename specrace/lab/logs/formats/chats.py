@@ -36,6 +36,7 @@ from specrace.lab.logs.formats.base import (
     require_object,
 )
 from specrace.lab.logs.formats.incomplete import explain_row
+from specrace.lab.logs.formats.outcomes import require_answered
 from specrace.lab.logs.formats.turns import assistant_turns
 
 # Fields that hold a conversation, and fields that hold one in some data sets and anything else in others.
@@ -177,6 +178,7 @@ class Completions(Format):
         return ("prompt" in row and "completion" in row) or {"chosen", "rejected"} <= row.keys()
 
     def read(self, row: Row) -> Iterable[Exchange]:
+        require_answered(row)
         answer = row.get("completion", row.get("chosen"))
         about = read_label(row, "id"), read_label(row, "category")
         if (
@@ -192,7 +194,7 @@ class Completions(Format):
         if isinstance(prompt, list):
             return read_exchanges(_with_tools(row, prompt), answer, *about)
         if prompt is not None:
-            return read_exchanges({"prompt": prompt}, answer, *about)
+            return read_exchanges({"prompt": prompt, "system": row.get("system")}, answer, *about)
         if not isinstance(answer, str):
             raise ValueError("chosen is neither a conversation nor text; write prompt, chosen and rejected")
         return [_split(answer, *about)]

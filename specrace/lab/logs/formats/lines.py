@@ -59,6 +59,7 @@ _RESPONSES = (
     "response",
     "resp",
     "outputs",
+    "outputmessage",
     "output",
     "completion",
     "choices",

@@ -26,12 +26,14 @@ from typing import Any, ClassVar
 from specrace.lab.logs.formats.apis import looks_like_request, read_exchanges
 from specrace.lab.logs.formats.apis.answers import read_usage
 from specrace.lab.logs.formats.apis.requests import beside_prompt, parameters_of
+from specrace.lab.logs.formats.apis.shapes import is_response
 from specrace.lab.logs.formats.base import (
     NO_USAGE,
     Exchange,
     Format,
     Row,
     json_or_text,
+    parse_nested,
     read_label,
     read_text,
     require_list,
@@ -252,7 +254,7 @@ class PostHog(Traced):
         parameters = about.get("$ai_model_parameters") or {}
         if isinstance(request, list):
             request = parameters | {"messages": request, "tools": about.get("$ai_tools")}
-        choices = _parse_if_text(about.get("$ai_output_choices", about.get("$ai_output")))
+        choices = parse_nested(about.get("$ai_output_choices", about.get("$ai_output")), is_response)
         counted = {"input_tokens": about.get("$ai_input_tokens"), "output_tokens": about.get("$ai_output_tokens")}
         name = next((label for key in ("uuid", "id") if (label := read_label(row, key))), "")
         for choice in choices if isinstance(choices, list) else [choices]:

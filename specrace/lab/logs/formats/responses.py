@@ -19,6 +19,7 @@ from typing import Any
 from specrace.core.errors import shorten
 from specrace.lab.logs.formats.apis import looks_like_request, read_exchanges
 from specrace.lab.logs.formats.base import Exchange, Format, Row, read_label, read_text, require_object
+from specrace.lab.logs.formats.outcomes import require_answered
 
 FindRequest = Callable[[str], Row | None]
 
@@ -128,7 +129,7 @@ class GeminiBatch(Batch):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        if "key" not in row and "status" not in row:
+        if "key" not in row and not isinstance(row.get("status"), str):
             return False
         request, response = row.get("request"), row.get("response")
         return (isinstance(request, dict) and looks_like_request(request)) or (
@@ -138,6 +139,7 @@ class GeminiBatch(Batch):
     def read(self, row: Row) -> Iterable[Exchange]:
         if not self._is_response(row, "response", "error"):
             return ()
+        require_answered(row)
         name = read_label(row, "key")
         if not row.get("response"):
             raise ValueError("the request failed; there is no output")

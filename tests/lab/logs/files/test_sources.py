@@ -42,7 +42,10 @@ def test_a_folder_is_one_log_in_the_order_of_names(tmp_path: Path) -> None:
     assert file.describe() == ("specrace+csv", "transcripts (prompt and output) and a CSV table")
     assert file.skipped == 0
     (sentence,) = file.remarks.sentences()
-    assert sentence.startswith("Not read, because they are not logs or are copies: 2 files (notes.md, ") and "index.json" in sentence
+    assert (
+        sentence.startswith("Not read, because they are not logs or are copies: 2 files (notes.md, ")
+        and "index.json" in sentence
+    )
 
 
 def test_a_bad_line_in_a_folder_is_named_with_its_file(tmp_path: Path) -> None:

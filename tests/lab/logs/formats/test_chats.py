@@ -120,3 +120,11 @@ def test_a_preference_may_be_two_texts() -> None:
 def test_a_repeated_sample_has_several_answers() -> None:
     row = {"doc_id": 1, "arguments": [["a", {}]], "resps": [["b", "c"]]}
     assert [exchange.output for exchange in LMEval().read(row)] == ["b", "c"]
+
+
+def test_a_system_prompt_beside_a_prompt_makes_a_chat_and_a_failed_row_is_reported() -> None:
+    row = {"system": "Be short.", "prompt": "a", "completion": "b"}
+    (exchange,) = Completions().read(row)
+    assert exchange.prompt == [{"role": "system", "content": "Be short."}, {"role": "user", "content": "a"}]
+    with pytest.raises(ValueError, match=r"^the request failed"):
+        Completions().read({**row, "error": "timeout"})

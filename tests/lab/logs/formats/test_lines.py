@@ -27,6 +27,7 @@ RESPONSE = {"choices": [{"message": ANSWER}]}
         {"request_inputs": {"payload": CHAT}, "response_outputs": [{"response": '{"choices": [{"text": "b"}]}'}]},
         {"request_type": "chat_completions", "prompt": "a", "output": "b"},
         {"sample": {"input": [ASK], "output": [ANSWER], "outputs": [ANSWER]}},
+        {"messages": [ASK], "output": "a part of it", "output_message": ANSWER},
         {"inputs": [ASK], "generated_text": [ASK, ANSWER]},
     ],
 )

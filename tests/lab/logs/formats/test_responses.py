@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specrace.lab.logs.formats.responses import Batch, Response
+from specrace.lab.logs.formats.responses import Batch, GeminiBatch, Response
 
 REQUEST = {"messages": [{"role": "user", "content": "a"}]}
 CHOICE = {"index": 0, "message": {"role": "assistant", "content": "b"}}
@@ -63,3 +63,9 @@ def test_an_unreadable_response_is_reported(line: Any, reason: str) -> None:
 def test_a_response_without_its_request_needs_token_ids() -> None:
     with pytest.raises(ValueError, match="ask vLLM for return_token_ids"):
         list(Response().read({"choices": [CHOICE]}))
+
+
+def test_a_number_in_status_does_not_make_a_batch_of_gemini() -> None:
+    request, response = {"contents": [{"parts": [{"text": "a"}]}]}, {"candidates": []}
+    assert GeminiBatch.looks_like({"request": request, "response": response, "status": ""})
+    assert not GeminiBatch.looks_like({"request": request, "response": response, "status": 503})

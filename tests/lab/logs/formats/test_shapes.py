@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from specrace.lab.logs.formats.apis.answers import looks_like_answers, read_answers
+from specrace.lab.logs.formats.apis.requests import read_request
+from specrace.lab.logs.formats.observed import PostHog
 
 CHAT = {"choices": [{"message": {"role": "assistant", "content": "b"}}]}
 
@@ -44,3 +46,18 @@ def test_json_that_a_model_wrote_stays_text(written: Any) -> None:
 def test_a_response_may_be_logged_as_json_text(response: Any) -> None:
     (answer,) = read_answers(json.dumps(response))
     assert answer.output in ("b", {"role": "assistant", "content": "b"})
+
+
+def test_a_prompt_that_is_json_stays_text() -> None:
+    text = json.dumps({"question": "Is it tidal?", "context": "A harbour.", "text": "c"})
+    for name in ("prompt", "inputs"):
+        assert read_request({name: text}).prompt == text
+    written = json.dumps({"prompt": "a", "max_tokens": 5})
+    assert read_request(written).prompt == "a"
+
+
+def test_an_event_may_hold_json_that_a_model_wrote() -> None:
+    text = json.dumps({"answer": "Oslo", "sure": True})
+    about = {"$ai_input": "a", "$ai_output": text}
+    (exchange,) = PostHog().read({"event": "$ai_generation", "properties": about})
+    assert exchange.output == text

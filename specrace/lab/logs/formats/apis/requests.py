@@ -59,6 +59,11 @@ _NESTED_PARAMETERS = (
     "config",
 )
 _NO_PARAMETERS = {*_PROMPTS, *_NESTED_PARAMETERS, "tools", "functions", "system", "instructions", "systemInstruction"}
+# Fields that an API's request has beside its prompt.
+_BESIDE = {
+    *("model", "max_tokens", "max_new_tokens", "max_output_tokens", "temperature", "stream", "stop"),
+    *_NESTED_PARAMETERS,
+}
 _MAX_WRAPPERS = 4
 # Fields that show that the model read something that the log does not have as text -> the reason in words.
 _ELSEWHERE = {
@@ -92,18 +97,35 @@ class Request:
     repeats_prefill: bool = False
 
 
-def looks_like_request(value: Any) -> bool:
-    """Whether a value is a request's body, a list of messages, or an object or JSON text that holds one of them."""
-    if isinstance(value, str):
-        return parse_nested(value, looks_like_request) is not value
-    if isinstance(value, list):
-        messages = value[0] if value and isinstance(value[0], list) else value
-        return bool(messages) and all(map(is_message, messages))
-    if not isinstance(value, dict):
+def looks_like_request(value: Any, depth: int = 0) -> bool:
+    """Whether a value is a request's body, a list of messages, or an object or JSON text that holds one of them.
+
+    JSON text must have the shape of an API's request, because a prompt may be JSON with a `question` or a `text`.
+    `depth`: how many objects are around the value.
+    """
+    if _is_request(value, depth):
+        return True
+    if not isinstance(value, dict) or depth > _MAX_WRAPPERS:
         return False
     if any(_holds_prompt(value, name) for name in _PROMPTS):
         return True
-    return any(looks_like_request(value[name]) for name in _WRAPPERS if value.get(name))
+    return any(looks_like_request(value[name], depth + 1) for name in _WRAPPERS if value.get(name))
+
+
+def _is_request(value: Any, depth: int = 0) -> bool:
+    """Whether a value has the shape of an API's request, which tells it from a prompt that is JSON."""
+    if isinstance(value, str):
+        return parse_nested(value, _is_request) is not value
+    if isinstance(value, list):
+        messages = value[0] if value and isinstance(value[0], list) else value
+        return bool(messages) and all(map(is_message, messages))
+    if not isinstance(value, dict) or depth > _MAX_WRAPPERS:
+        return False
+    if any(_holds_prompt(value, name) for name in ("messages", "contents", "prompt_token_ids", "input_ids")):
+        return True
+    if any(_holds_prompt(value, name) for name in _PROMPTS) and not _BESIDE.isdisjoint(value):
+        return True
+    return any(_is_request(value.get(name), depth + 1) for name in _WRAPPERS)
 
 
 def _holds_prompt(body: Row, name: str) -> bool:
@@ -119,7 +141,7 @@ def read_request(value: object, *, continues: bool = False) -> Request:
     `continues`: whether the model is known to continue a message of the assistant that ends the request.
     """
     for _ in range(_MAX_WRAPPERS):
-        value = parse_nested(value, looks_like_request)
+        value = parse_nested(value, _is_request)
         if not isinstance(value, dict) or any(_holds_prompt(value, name) for name in _PROMPTS):
             break
         value = next((value[name] for name in _WRAPPERS if looks_like_request(value.get(name))), value)
@@ -184,7 +206,7 @@ def _from_body(body: Row) -> Request:
 def _completion(body: Row, prompt: Any, name: str) -> Request:
     """A request with a plain prompt. If it also has a system prompt, it is a chat: Ollama and others then apply the
     model's chat template."""
-    prompt = parse_nested(prompt, looks_like_request)
+    prompt = parse_nested(prompt, lambda parsed: isinstance(parsed, list) and _is_request(parsed))
     if isinstance(prompt, list):
         if len(prompt) > 1 and not all(type(token) is int for token in prompt) and not all(map(is_message, prompt)):
             raise ValueError("the request has several prompts; write a line for each")
@@ -207,7 +229,7 @@ def _responses(body: Row) -> Request:
     """A request of the Responses API; or any object with `input`."""
     if body.get("previous_response_id") or body.get("conversation"):
         raise ValueError("the turns before this request are kept by the server (previous_response_id), not in the log")
-    logged = parse_nested(body["input"], looks_like_request)
+    logged = parse_nested(body["input"], _is_request)
     if isinstance(logged, dict):
         return read_request(logged)
     if isinstance(logged, str):
