@@ -105,8 +105,8 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"{lane['lane']}, a step: draft {split['draft']:.3f} ms, target {split['target']:.3f} ms, verify and keep "
             f"{split['keep']:.3f} ms (host {lane['host_share']:.1%}); interleaved over solo "
-            f"{lane['interleaved_over_solo']:.2f}; fastest on {lane['fastest_on']} of {report['counted_prompts']}, "
-            f"at most 3 % slower than the fastest on {lane['near_fastest_on']}."
+            f"{lane['interleaved_over_solo']:.2f}; in races fastest on {lane['fastest_on']} of "
+            f"{report['counted_prompts']}, at most 3 % slower than the fastest on {lane['near_fastest_on']}."
         )
     yield from _table_times(report)
     for prompt in report["loops"]:

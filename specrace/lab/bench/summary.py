@@ -140,13 +140,17 @@ def summarise_pace(results: Sequence[PromptResult]) -> dict[str, Any]:
 
 
 def _fastest(result: PromptResult) -> str:
-    """The lane with the highest rate on a prompt."""
+    """The lane with the highest rate in the races on a prompt."""
     return max(result.runs, key=lambda name: _rate(result, name))
 
 
 def _rate(result: PromptResult, name: str) -> float:
-    """A lane's tokens per millisecond on a prompt."""
-    return result.runs[name][0].metrics.tokens / result.decode_ms(name)
+    """A lane's tokens per millisecond in the races on a prompt.
+
+    Lanes of a race take turns, so they meet the same pace; a lane's run alone may be seconds after another's, and a few
+    short runs on one prompt differ by more than the lanes do.
+    """
+    return result.runs[name][0].metrics.tokens / median(result.interleaved_ms[name])
 
 
 def _roofline(first_runs: Sequence[LaneRun], target_ms: float) -> dict[str, float]:
