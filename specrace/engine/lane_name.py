@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
-from specrace.drafters import find_method
+from specrace.drafters import METHODS, find_method
 from specrace.drafters.base import Bounds, Method
 
 # Maximum length of a name, in characters; a recording with a longer name is refused (`recording_check`).
@@ -74,6 +74,21 @@ def parse_lane(text: str) -> LaneName:
 def method_of(name: str) -> Method:
     """The method of the lane called `name`. Raises InputError if there is no such lane."""
     return parse_lane(name).method
+
+
+def names_other_method(name: str, title: str) -> bool:
+    """Whether a lane of one of our methods has the title of another one.
+
+    >>> names_other_method("trie:n=3", "N-gram trie (n=3)"), names_other_method("trie:n=3", "Vanilla")
+    (False, True)
+    """
+    try:
+        method = method_of(name)
+    except InputError:
+        return False
+    # The options are in brackets.
+    titled = title.split(" (")[0]
+    return titled != method.title and any(titled == other.title for other in METHODS.values())
 
 
 def parse_lanes(texts: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:

@@ -11,32 +11,27 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
 from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, loop_tokens, start_metrics, too_fast
-from specrace.core.note import MAX_FACTS, MAX_ROWS, NoteRow
+from specrace.core.note import NoteRow
 from specrace.core.rejection import NOTE
 from specrace.core.settings import MATCH, MAX_PAGE_LANES, VERIFIERS
+from specrace.engine.lane_name import names_other_method
 from specrace.engine.pace import TOO_FAST, disturb
 from specrace.engine.recording import convert, parse
 from specrace.views.comparison import Output, compare_lane, explains_difference
 from specrace.views.served_check import check_drafted, check_references, check_served, check_spread, check_totals
+from specrace.views.step_check import MAX_NODES, TOLERANCE, TextCheck, check_step, is_duration, pieces_of, require
 
-# The largest tree is lookahead's, 1919 draft tokens with the largest n, window and guesses.
-MAX_NODES = 2048
-MAX_TOKEN = 2**31 - 1
 MAX_NAME = 200
 MAX_NOTE = 1000
 MAX_PASSAGES = 64
 MAX_RUNS = 10_000
-# The bounds of a duration that is not 0. A plot cannot divide an axis that is shorter than MIN_MS; MAX_MS is a day.
-MIN_MS, MAX_MS = 1e-9, 86_400_000.0
-# The largest difference, relative or absolute, between a recorded figure and the one computed from the steps.
-TOLERANCE = 1e-6
 # The text of a control token.
 _CONTROL = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>")
 
@@ -146,7 +141,7 @@ def hide_control_tokens(events: Sequence[Event]) -> list[Event]:
     A token counts as a control token if its whole text looks like one, and if no step prints such a text for it.
     """
     steps = [event for event in events if isinstance(event, Step)]
-    control_tokens = {token for step in steps for token, piece in _pieces(step) if _CONTROL.fullmatch(piece)}
+    control_tokens = {token for step in steps for token, piece in pieces_of(step) if _CONTROL.fullmatch(piece)}
     printed = (pair for step in steps for pair in zip(step.emitted, step.texts, strict=False))
     control_tokens -= {token for token, text in printed if _CONTROL.search(text)}
     if not control_tokens:
@@ -165,13 +160,6 @@ def hide_control_tokens(events: Sequence[Event]) -> list[Event]:
     return [hide_in_step(event) if isinstance(event, Step) else event for event in events]
 
 
-def _pieces(step: Step) -> Iterator[tuple[int, str]]:
-    """Each token of a step's tree and note, with its text."""
-    yield from zip(step.tree.tokens, step.pieces, strict=False)
-    for row in step.note.rows if step.note else ():
-        yield from zip(row.tokens, row.pieces, strict=False)
-
-
 def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event]:
     """The events, with a Finished event added if it is missing. Raises ValueError unless they are a valid race."""
     started, *steps = events
@@ -182,13 +170,14 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
     check_start(started, limits)
     require(len(steps) <= limits.steps, f"it has more than {limits.steps} steps")
     lanes = {info.lane: _Lane(info, start_metrics(info), Output.of(info)) for info in started.lanes}
-    last_ms = 0.0
+    texts, last_ms = TextCheck(), 0.0
     for step in steps:
         if not isinstance(step, Step) or step.lane not in lanes or lanes[step.lane].output.end:
             raise ValueError("it has a step of an unknown lane, or of a lane that has ended")
         lane = lanes[step.lane]
-        check_step(step, lane.num_steps, last_ms, has_tokens=lane.output.sends_ids)
+        check_step(step, lane.info, lane.num_steps, last_ms)
         check_drafted(step, lane.info.served)
+        texts.add(step)
         lane.add(step)
         last_ms = step.at_ms
     for lane in lanes.values():
@@ -215,17 +204,6 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
     return [started, *steps, finished, *([repeated] if repeated else [])]
 
 
-def require(condition: bool, fault: str) -> None:
-    """Raises ValueError with `fault` unless the condition holds."""
-    if not condition:
-        raise ValueError(fault)
-
-
-def is_duration(*values: float) -> bool:
-    """Whether all values are milliseconds that a race can take and a plot can show; NaN is not."""
-    return all(value == 0 or MIN_MS <= value <= MAX_MS for value in values)
-
-
 def check_start(started: Started, limits: RecordingLimits) -> None:
     """Check the lanes, the prompt, and the description of the race. Raises ValueError."""
     names = [info.lane for info in started.lanes]
@@ -243,8 +221,11 @@ def check_start(started: Started, limits: RecordingLimits) -> None:
         require(0 <= info.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
         if info.served is not None:
             check_served(info, info.served, where)
+        elif names_other_method(info.lane, info.title):
+            raise ValueError(f"{where} has the title of another method")
     check_references({info.lane: info for info in started.lanes})
     require(started.lanes[0].verifier == MATCH, "vanilla has another verifier")
+    require(started.lanes[0].num_draft == 0, "vanilla drafts, but it is the model alone")
     require(started.lanes[0].served is None, "vanilla was decoded by a server")
     check_about(convert(started.about, _About))
 
@@ -262,51 +243,6 @@ def check_about(about: _About) -> None:
     for number, start, end in (*spans, *filter(None, about.origins or ())):
         inside = 0 <= number < len(passages) and 0 <= start <= end <= len(passages[number].text)
         require(inside, "it refers to text outside its passages")
-
-
-def check_step(step: Step, index: int, last_ms: float, *, has_tokens: bool = True) -> None:
-    """Check a step: its index and time, and that its tree, verdict and output are consistent. Raises ValueError.
-
-    `last_ms` is the race time at which the step before it ended. `has_tokens`: its lane has token ids.
-    """
-    where = f"step {index} of {step.lane[:40]}"
-    tree = step.tree
-    path = step.verdict.path
-    require(step.index == index, f"{where} has another index")
-    require(is_duration(step.at_ms) and last_ms <= step.at_ms, f"{where} has an impossible race time")
-    require(is_duration(*asdict(step.timing).values()), f"{where} has an impossible duration")
-    require(len(tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
-    require(tree.num_draft <= step.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
-    tokens = (*tree.tokens, *step.emitted, *step.verdict.scores.targets)
-    require(all(0 <= token <= MAX_TOKEN for token in tokens), f"{where} has an impossible token")
-    fits = len(step.verdict.scores.targets) == len(tree) and len(path) > 0 and 0 <= path[-1] < len(tree)
-    require(fits and tree.path_to(path[-1]) == path, f"{where} has a verdict that does not fit its tree")
-    output = tuple(step.verdict.output(tree))[: len(step.emitted)]
-    is_output = step.emitted == output and bool(step.emitted) == has_tokens
-    require(is_output, f"{where} emits tokens other than those of its verdict")
-    require(_checks_fit(step), f"{where} does not have one check per verified draft token")
-    require(not has_tokens or len(step.texts) in (0, len(step.emitted)), f"{where} does not have one text per token")
-    require(len(step.pieces) in (0, len(tree)), f"{where} does not have one text per node")
-    if step.note is not None:
-        is_bounded = len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
-        require(is_bounded, f"{where} has a note that is too long")
-        require(len(step.note.counts) in (0, len(tree)), f"{where} has a note that does not fit its tree")
-
-
-def _checks_fit(step: Step) -> bool:
-    """Whether a step's checks, if it has any, are those of the draft tokens that were tested.
-
-    In a chain, these are the accepted ones and the first rejected one. In a tree, each is a child of an accepted node,
-    and every accepted one was tested.
-    """
-    tree, path, nodes = step.tree, set(step.verdict.path), step.checked_nodes
-    if step.checks is None:
-        return nodes is None
-    if nodes is None:
-        return len(step.checks) == min(len(path), tree.num_draft)
-    if len(step.checks) != len(nodes) or len(nodes) > MAX_NODES or not {0, *nodes} >= path:
-        return False
-    return all(0 < node < len(tree) and tree.parents[node] in path for node in nodes)
 
 
 def check_pace(pace: Pace | None) -> None:

@@ -67,13 +67,6 @@ def write_rows(path: Path, rows: list[Row]) -> Path:
     return path
 
 
-def set_result_texts(rows: list[Row]) -> list[Row]:
-    """Set each result's text to what its steps printed; return the events."""
-    for lane in rows[-1]["lanes"]:
-        lane["text"] = "".join(text for row in steps_of(rows, lane["lane"]) for text in row["texts"]).strip()
-    return rows
-
-
 def steps_of(rows: list[Row], lane: str) -> list[Row]:
     """A lane's steps, in order."""
     return [row for row in rows[1:-1] if row["lane"] == lane]

@@ -14,8 +14,9 @@ from playwright.sync_api import Browser, Page, expect
 from specrace.ui.stage.html_file import read_recordings, write_html
 from specrace.ui.stage.site import RESERVED, write_site
 from tests.browser.firefox import open_firefox
-from tests.browser.parts import RECORDING, RECORDINGS, read_rows, set_result_texts, share, write_rows
+from tests.browser.parts import RECORDING, RECORDINGS, read_rows, share, write_rows
 from tests.browser.test_stage_views import findings
+from tests.views.recordings import replace_texts
 
 pytestmark = pytest.mark.browser
 
@@ -67,11 +68,7 @@ def hostile_recording(path: Path, text: str) -> Path:
     about |= {"question": text, "model": text, "device": text}
     for passage in about["passages"]:
         passage |= {"title": text, "document": text}
-    for row in rows[1:]:
-        if "texts" in row:
-            row["texts"] = [text for _ in row["texts"]]
-            row["pieces"] = [text for _ in row["pieces"]]
-    return write_rows(path, set_result_texts(rows))
+    return write_rows(path, replace_texts(rows, lambda *_: text))
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)

@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.parts import HOSTILE, open_race, read_rows, steps_of, write_rows
+from tests.views.recordings import replace_texts
 
 pytestmark = pytest.mark.browser
 
@@ -154,9 +155,9 @@ def test_an_answer_from_right_to_left_is_in_order(page: Page, races: dict[str, P
     """The words of several steps are in the order of one text. Characters that change the direction are left out."""
     rows = read_rows(races["greedy"])
     vanilla_rows = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
-    for row, word in zip(vanilla_rows, ("אחת", " שתיים", " \u202dשלוש"), strict=False):
-        row["texts"] = [word] * len(row["emitted"])
-    rows[-1]["lanes"][0]["text"] = "".join(text for row in vanilla_rows for text in row["texts"]).strip()
+    first_tokens = [row["emitted"][0] for row in vanilla_rows[:3]]
+    words = dict(zip(first_tokens, ("אחת", " שתיים", " \u202dשלוש"), strict=True))
+    replace_texts(rows, lambda token, text: words.get(token, text))
     open_race(page, write_rows(tmp_path / "hebrew.jsonl", rows))
     words = page.locator('.pane[data-lane="vanilla"] .text .own-token')
     lefts = [words.nth(number).bounding_box()["x"] for number in range(3)]

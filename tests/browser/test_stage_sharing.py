@@ -25,7 +25,6 @@ from tests.browser.parts import (
     reels,
     run_clock,
     run_clock_until,
-    set_result_texts,
     share,
     skip,
     stage,
@@ -34,6 +33,7 @@ from tests.browser.parts import (
     wait_for_reel,
     write_rows,
 )  # fmt: skip
+from tests.views.recordings import replace_texts
 
 pytestmark = pytest.mark.browser
 
@@ -149,13 +149,13 @@ def test_hostile_texts_of_an_opened_file_are_shown_as_text(app: Any, share_page:
     events[0]["lanes"][3] |= {"lane": HOSTILE[:200], "title": HOSTILE}
     events[-1]["lanes"][3]["lane"] = HOSTILE[:200]
     for event in events[1:-1]:
-        if event["index"] in (0, 3):
-            event["texts"] = [f" {HOSTILE}", *event["texts"][1:]]
-            event["pieces"] = [HOSTILE for _ in event["pieces"]]
         if event["lane"] == "trie":
             event["lane"] = HOSTILE[:200]
+    vanilla = [event for event in events[1:-1] if event["lane"] == "vanilla"]
+    hostile_tokens = {*vanilla[0]["emitted"], *vanilla[3]["emitted"]}
+    replace_texts(events, lambda token, text: f" {HOSTILE}" if token in hostile_tokens else text)
     page = share_page(app.short_url, reduced_motion=False, stopped=True)
-    open_race(page, write_rows(tmp_path / "${x}<b>hostile{{y}}.jsonl", set_result_texts(events)))
+    open_race(page, write_rows(tmp_path / "${x}<b>hostile{{y}}.jsonl", events))
     play_to_the_end(page)
     for selector in (".pane .text p:last-child", ".pane h3", ".passage h3", ".passage p", ".machine", ".results td"):
         contents = page.locator(selector).all_text_contents()

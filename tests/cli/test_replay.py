@@ -25,13 +25,13 @@ from specrace.ui.stage import parts
 from specrace.views.colours import HUES, lane_hues, race_hues
 from specrace.views.frames import RaceView
 from specrace.views.recording_check import read_recording
+from tests.views.recordings import Rows, replace_texts
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDING = ROOT / "assets" / "recordings" / "six-lanes.jsonl"
 # Sets the window's title, clears the screen, begins a control sequence with the single character U+009B, rings the
 # bell, and reverses the direction of text.
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\x07\u202e"
-Rows = list[dict[str, Any]]
 
 
 @pytest.fixture
@@ -53,16 +53,11 @@ def add_escapes(rows: Rows) -> Rows:
         passage |= {"title": ESCAPES, "document": ESCAPES}
     for lane in rows[0]["lanes"]:
         lane["title"] += ESCAPES
-    for row in rows[1:-1]:
-        row["texts"][0] += ESCAPES
-        row["pieces"] = [ESCAPES + piece for piece in row["pieces"]]
     rows[0]["lanes"][1]["lane"] = rows[-1]["lanes"][1]["lane"] = f"bi{ESCAPES}"
     for row in rows[1:-1]:
         if row["lane"] == "bigram":
             row["lane"] = f"bi{ESCAPES}"
-    for lane in rows[-1]["lanes"]:
-        steps = [row for row in rows[1:-1] if row["lane"] == lane["lane"]]
-        lane["text"] = "".join(text for row in steps for text in row["texts"]).strip()
+    replace_texts(rows, lambda _, text: text + ESCAPES)
     figures = {"probes": 1, "probe_ms": 1.0, "low": 1.0, "high": 1.0, "jumps": 0.0, "waited_ms": 0.0, "threads": 1}
     rows[-1]["pace"] = figures | {"disturbed": False, "note": ESCAPES}
     return rows

@@ -6,6 +6,7 @@ import json
 import marshal
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,13 @@ from specrace.drafters.lookahead import tree_size
 from specrace.engine.recording import to_json
 from specrace.views.recording_check import PAGE, TERMINAL, RecordingLimits, open_recording, read_recording
 from specrace.views.reel import make_reel
+from tests.views.recordings import Rows, replace_texts, set_result_texts
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
 # Larger recordings take seconds each; `tests/paths/test_large_recordings.py` checks them.
 QUICK_BYTES = 250_000
 SMALL = [path for path in RECORDINGS if path.stat().st_size < QUICK_BYTES]
 LARGE = [path for path in RECORDINGS if path not in SMALL]
-Rows = list[dict[str, Any]]
 
 
 def rows_of(path: Path) -> Rows:
@@ -97,16 +98,10 @@ def test_control_tokens_are_hidden_in_drafts_and_notes(path: Path) -> None:
 
 def test_printed_texts_and_parts_of_tokens_are_not_hidden(rows: Rows) -> None:
     """A text that looks like a control token stays if a token prints it, or if it is only part of a token's text."""
-    step = step_of(rows, "vanilla", 1)
-    step["texts"] = ["</s>"]
-    for row in rows[1:-1]:
-        nodes = [node for node, token in enumerate(row["tree"]["tokens"]) if token == step["emitted"][0]]
-        for node in nodes:
-            row["pieces"][node] = "</s>"
-    later_step = step_of(rows, "vanilla", 3)
-    later_step["pieces"] = ["a <|x|> b"]
-    lane = rows[-1]["lanes"][0]
-    lane["text"] = "".join(text for row in rows[1:-1] if row["lane"] == "vanilla" for text in row["texts"]).strip()
+    (printed,) = step_of(rows, "vanilla", 1)["emitted"]
+    (other,) = step_of(rows, "vanilla", 2)["emitted"]
+    new = {printed: "</s>", other: "a <|x|> b"}
+    replace_texts(rows, lambda token, text: new.get(token, text))
     events = open_recording(text_of(rows).encode(), "x")
     pieces = [event.pieces for event in events if isinstance(event, Step) and event.lane == "vanilla"]
     # The root of step 2 is the token that step 1 printed.
@@ -130,7 +125,8 @@ def change_last_token(rows: Rows) -> None:
     """Change the trie's last token wherever its last step has it, so that the step itself is consistent."""
     last = step_of(rows, "trie", -1)
     last["verdict"]["bonus"] = last["emitted"][-1] = 77
-    last["verdict"]["path"] = last["verdict"]["path"][: len(last["emitted"])]
+    path = last["verdict"]["path"] = last["verdict"]["path"][: len(last["emitted"])]
+    last["verdict"]["scores"]["targets"][path[-1]] = 77
 
 
 CHECK = {"p": 0.5, "q": 0.5, "coin": 0.1}
@@ -216,6 +212,90 @@ def test_an_inconsistent_recording_is_refused_in_one_sentence(rows: Rows, fault:
     with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as error:
         open_recording(text_of(rows).encode(), "odd.jsonl")
     assert "\n" not in str(error.value) and len(str(error.value)) < 300
+
+
+def print_other_text(rows: Rows) -> None:
+    """Let the trie print another text for the same tokens."""
+    for row in rows[1:-1]:
+        if row["lane"] == "trie":
+            row["texts"] = [text.replace("e", "X") for text in row["texts"]]
+    set_result_texts(rows)
+
+
+def leave_out_texts(rows: Rows) -> None:
+    """Let the trie print nothing."""
+    for row in rows[1:-1]:
+        if row["lane"] == "trie":
+            row["texts"] = []
+    set_result_texts(rows)
+
+
+def let_vanilla_draft(rows: Rows) -> None:
+    """Give the steps of the trie to vanilla, and those of vanilla to the trie."""
+    other = {"vanilla": "trie", "trie": "vanilla"}
+    for row in [*rows[1:-1], *rows[-1]["lanes"]]:
+        row["lane"] = other.get(row["lane"], row["lane"])
+    vanilla = rows[-1]["lanes"].pop()
+    rows[-1]["lanes"] = [vanilla, *rows[-1]["lanes"][1:], rows[-1]["lanes"][0]]
+    for lane in rows[-1]["lanes"]:
+        lane["speedup"] = lane["tokens_per_s"] / vanilla["tokens_per_s"]
+
+
+def accept_against_the_model(rows: Rows) -> None:
+    """Change the model's token at the root of a step that accepted a draft token."""
+    step = next(row for row in rows[1:-1] if len(row["verdict"]["path"]) > 1)
+    step["verdict"]["scores"]["targets"][0] = 7
+
+
+def set_probs(prob: float) -> Callable[[Rows], None]:
+    """A function that sets all probabilities of a draft."""
+    return lambda rows: step_of(rows, "trie")["tree"].update(probs=[prob] * len(step_of(rows, "trie")["pieces"]))
+
+
+# Description -> a change that leaves all results as they are or as the steps give them, and why it is refused.
+CONTRADICTIONS: dict[str, tuple[Callable[[Rows], None], str]] = {
+    "other texts of the same tokens": (print_other_text, "trie prints another text than a lane with the same tokens"),
+    "no texts of the same tokens": (leave_out_texts, "trie prints another text than a lane with the same tokens"),
+    "another text of a draft token": (
+        lambda rows: step_of(rows, "trie").update(pieces=["LIE"] * len(step_of(rows, "trie")["pieces"])),
+        "trie has another text of token",
+    ),
+    "a draft of vanilla": (let_vanilla_draft, "of vanilla has a draft, but vanilla is the model alone"),
+    "a size of vanilla's drafts": (change("0.lanes.0.num_draft", 4), "vanilla drafts"),
+    "the title of another method": (change("0.lanes.0.title", "N-gram trie (n=5)"), "title of another method"),
+    "a token that the model did not choose": (accept_against_the_model, "verdict that contradicts the model's tokens"),
+    "a probability above 1": (set_probs(5.0), "not between 0 and 1"),
+    "a probability below 0": (set_probs(-1e9), "not between 0 and 1"),
+}
+
+
+@pytest.mark.parametrize("kind", CONTRADICTIONS)
+def test_a_recording_that_contradicts_itself_is_refused(rows: Rows, kind: str) -> None:
+    apply, fault = CONTRADICTIONS[kind]
+    apply(rows)
+    with pytest.raises(InputError, match=rf"^odd\.jsonl cannot be shown: .*{re.escape(fault)}.*\.$"):
+        open_recording(text_of(rows).encode(), "odd.jsonl")
+
+
+@pytest.mark.parametrize("title", ["Our N-gram trie", "The old name (n=5)"])
+def test_a_lane_may_have_a_title_of_its_own(rows: Rows, title: str) -> None:
+    rows[0]["lanes"][3]["title"] = title
+    started = open_recording(text_of(rows).encode(), "own.jsonl")[0]
+    assert isinstance(started, Started) and started.lanes[3].title == title
+
+
+def test_a_stopped_lane_may_hold_back_a_text_that_an_ended_one_prints(rows: Rows) -> None:
+    """The last token of an ended lane also prints what was held back of an incomplete character."""
+    emitted = step_of(rows, "vanilla", -1)["emitted"]
+    step_of(rows, "vanilla", -1)["texts"] = ["\ufffd"]
+    last = step_of(rows, "trie", -1)
+    assert last["emitted"][-1:] == emitted
+    last |= {"end": "", "texts": [*last["texts"][:-1], ""]}
+    steps = [row for row in rows[1:-1] if row["lane"] in ("vanilla", "trie")]
+    finished = open_recording(text_of([rows[0], *steps]).encode(), "stopped.jsonl")[-1]
+    assert isinstance(finished, Finished)
+    results = [(lane.end, lane.identical) for lane in finished.lanes if lane.lane in ("vanilla", "trie")]
+    assert results == [("eos", True), ("stopped", True)]
 
 
 @pytest.mark.parametrize(
