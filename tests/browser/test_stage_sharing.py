@@ -237,9 +237,12 @@ def test_a_link_without_autorun_starts_no_race(app: Any, open_page: Any) -> None
 
 
 @pytest.mark.parametrize("autorun", ["&autorun=1", ""])
-def test_an_invalid_link_shows_an_error_and_starts_no_race(app: Any, open_page: Any, autorun: str) -> None:
-    page = open_page(f"{app.url}?lanes=ghost,<b>{autorun}")
+def test_an_invalid_link_shows_an_error_keeps_the_question_and_starts_no_race(
+    app: Any, open_page: Any, autorun: str
+) -> None:
+    page = open_page(f"{app.url}?q=Why+so%3F&lanes=ghost,<b>{autorun}")
     expect(page.locator(".announcer")).to_contain_text("ghost")
+    expect(page.locator("#question textarea")).to_have_value("Why so?")
     assert page.evaluate("window.__pwn") is None
     check_first_race(app, page)
 

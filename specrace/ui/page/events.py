@@ -155,16 +155,13 @@ class PageEvents:
 
 
 def read_link(request: gr.Request) -> list[Any]:
-    """The values that the page's address sets, in the order of `race_request.LINK`, then a note if it is invalid."""
+    """The values that the page's address sets, in the order of `race_request.LINK`, then a note if one is invalid."""
     skip = gr.skip()
-    try:
-        values = race_request.read_link(dict(request.query_params))
-    except InputError as error:
-        note = NoteMessage(0, "failed", str(error))
-        return [*(skip for _ in race_request.LINK), to_json(note)]
+    values, problem = race_request.read_link(dict(request.query_params))
     if "lanes" in values:
         values["lanes"] = lane_choices.choose(values["lanes"])
-    return [*(values.get(name, skip) for name in race_request.LINK.values()), skip]
+    note = to_json(NoteMessage(0, "failed", problem)) if problem else skip
+    return [*(values.get(name, skip) for name in race_request.LINK.values()), note]
 
 
 def shown_examples(examples: Sequence[str]) -> list[str]:

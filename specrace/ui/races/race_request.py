@@ -60,21 +60,36 @@ def parse_request(
     return VisitorRequest(race, _name("The model", model), _name("The dtype", dtype))
 
 
-def read_link(query: Mapping[str, str]) -> dict[str, Any]:
-    """The values that a link's parameters set on the page, by name. Raises InputError about the first wrong one.
+def read_link(query: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """The values that a link's parameters set on the page, by name, and what is wrong with the first wrong one.
 
-    >>> read_link({"q": "Why?", "lanes": "trie", "seed": "3", "autorun": "1"})
+    A wrong parameter sets nothing, and the others are kept; "" if none is wrong.
+
+    >>> read_link({"q": "Why?", "lanes": "trie", "seed": "3", "tokens": "99999", "autorun": "1"})[0]
     {'question': 'Why?', 'lanes': ['vanilla', 'trie'], 'seed': 3}
     """
-    values: dict[str, Any] = {name: query[key] for key, name in LINK.items() if key in query}
-    for name in set(values) & set(SETTINGS):
-        value = SETTINGS[name].check(values[name], shared=True)
-        values[name] = "auto" if value is None else value
-    if "question" in values:
-        check_question(values["question"])
-    if "lanes" in values:
-        values["lanes"] = list(check_lanes([name.strip() for name in values["lanes"].split(",") if name.strip()]))
-    return values
+    values: dict[str, Any] = {}
+    problem = ""
+    for key, name in LINK.items():
+        if key not in query:
+            continue
+        try:
+            values[name] = _read_parameter(name, query[key])
+        except InputError as error:
+            problem = problem or str(error)
+    return values, problem
+
+
+def _read_parameter(name: str, text: str) -> Any:
+    """The value that a link's parameter sets. Raises InputError."""
+    if name in SETTINGS:
+        value = SETTINGS[name].check(text, shared=True)
+        return "auto" if value is None else value
+    if name == "lanes":
+        return list(check_lanes([lane.strip() for lane in text.split(",") if lane.strip()]))
+    if name == "question":
+        check_question(text)
+    return text
 
 
 def check_lanes(value: Any) -> tuple[str, ...]:

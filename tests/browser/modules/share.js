@@ -40,14 +40,15 @@ export const cases = {
     ];
   },
   "a short link has a code": () => [
-    ["#shared=0a1b", "#shared=", "#shared=../x", "#race=0a1b", ""].map((hash) => [
+    ["#shared=0a1b", "#shared=0A1b.", "#shared=", "#shared=../x", "#race=0a1b", ""].map((hash) => [
       readShareCode(hash),
       containsRace(hash),
     ]),
     [
       ["0a1b", true],
-      [undefined, false],
-      [undefined, false],
+      ["0a1b", true],
+      [undefined, true],
+      [undefined, true],
       [undefined, true],
       [undefined, false],
     ],
@@ -65,8 +66,15 @@ export const cases = {
     const other = location.hash;
     location.hash = "";
     return [
-      [rows.trim().split("\n").map(JSON.parse), held, left, other, await unpackRace("#race=%%%")],
-      [[{ question: HOSTILE }, { a: 1 }, { b: "é" }], true, "", "#other", undefined],
+      [
+        rows.trim().split("\n").map(JSON.parse),
+        held,
+        left,
+        other,
+        await unpackRace("#race=%%%"),
+        await unpackRace("#shared=x/y"),
+      ],
+      [[{ question: HOSTILE }, { a: 1 }, { b: "é" }], true, "", "#other", undefined, undefined],
     ];
   },
 };

@@ -246,7 +246,7 @@ def test_other_engines_drafters_have_no_boxes_until_they_are_added(monkeypatch: 
     lanes = cast(gr.CheckboxGroup, panel.common[0])
     assert [value for _, value in lanes.choices] == list(native_methods())
     assert not [option for lane, option in panel.options if lane == "twin"] and "twin" not in lane_style()
-    assert race_request.read_link({"lanes": "trie,twin:n=3"})["lanes"] == ["vanilla", "trie", "twin:n=3"]
+    assert race_request.read_link({"lanes": "trie,twin:n=3"})[0]["lanes"] == ["vanilla", "trie", "twin:n=3"]
     update, text = lane_choices.add_lane(["vanilla", "trie"], "twin", "n=3, prefix = 2")
     assert (update["value"], text) == (["vanilla", "trie", "twin:n=3:prefix=2"], "")
     assert update["choices"][-1] == ("Twin (n=3, prefix=2)", "twin:n=3:prefix=2")

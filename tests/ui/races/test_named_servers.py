@@ -78,7 +78,7 @@ def test_a_visitor_cannot_have_an_address_called(name: str, value: Any) -> None:
 
 def test_an_address_in_a_link_or_a_question_is_only_text() -> None:
     link = race_request.read_link({"q": URL, "server": f"own={URL}", "servers": URL})
-    assert link == {"question": URL}
+    assert link == ({"question": URL}, "")
     assert read(make_backend(NamedServers()), question=f"--server own={URL}").servers == ()
 
 

@@ -29,7 +29,7 @@ def test_a_method_may_race_twice_and_a_link_names_its_options() -> None:
     assert named.spec.lanes == ("vanilla", "trie:n=5:prefix=2", "trie:prefix=2", "fusion")
     assert (named.question, named.spec.options) == ("Why?", {})
     link = ",".join(named.spec.lanes)
-    assert read_link({"lanes": link})["lanes"] == list(named.spec.lanes)
+    assert read_link({"lanes": link})[0]["lanes"] == list(named.spec.lanes)
 
 
 def test_thinking_is_off_unless_the_visitor_switches_it_on() -> None:
@@ -38,7 +38,7 @@ def test_thinking_is_off_unless_the_visitor_switches_it_on() -> None:
         "on",
     ]
     assert parse_request("Why?", ["trie"], {}).race.thinking == "off"
-    assert read_link({"thinking": "on"}) == {"thinking": "on"}
+    assert read_link({"thinking": "on"}) == ({"thinking": "on"}, "")
 
 
 @pytest.mark.parametrize(("value", "expected"), [("8", 8), (8.0, 8), (0, 0), ("AUTO", None), ("", None), (None, None)])
@@ -94,13 +94,14 @@ def test_invalid_values_get_one_sentence(changes: dict[str, Any], words: str) ->
 
 
 def test_a_link_sets_only_what_it_names() -> None:
-    assert read_link({}) == {}
-    assert read_link({"__theme": "dark", "autorun": "1"}) == {}
+    assert read_link({}) == read_link({"__theme": "dark", "autorun": "1"}) == ({}, "")
     link = {"q": "Why?", "lanes": "trie, bigram", "tokens": "40", "temperature": "0.5", "seed": "3", "draft": "auto"}
-    assert read_link(link) == {
+    values, problem = read_link(link)
+    assert values == {
         "question": "Why?", "lanes": ["vanilla", "bigram", "trie"], "max_new_tokens": 40, "temperature": 0.5, "seed": 3,
         "num_draft": "auto",
     }  # fmt: skip
+    assert problem == ""
 
 
 @pytest.mark.parametrize(
@@ -119,6 +120,8 @@ def test_a_link_sets_only_what_it_names() -> None:
         ({"passages": "99"}, "Passages"),
     ],
 )
-def test_an_invalid_link_gets_one_sentence(link: dict[str, str], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        read_link(link)
+def test_an_invalid_link_gets_one_sentence_and_keeps_the_rest(link: dict[str, str], words: str) -> None:
+    rest = {"q": "Why?", "seed": "7", "tokens": "40", "lanes": "trie"}
+    values, problem = read_link(rest | link)
+    assert words in problem and problem.endswith(".") and "\n" not in problem
+    assert values == read_link({key: value for key, value in rest.items() if key not in link})[0]

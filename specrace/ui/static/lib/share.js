@@ -9,7 +9,9 @@ const ADDRESS_DELAY_MS = 300;
 let updatesAddress = false;
 let addressTimer;
 const RACE_PREFIX = "#race=";
-const CODE = /^#shared=([0-9a-z]+)$/;
+const SHARED_PREFIX = "#shared=";
+// After a code, chats may take a mark of the sentence into the link.
+const CODE = /^#shared=([0-9a-z]+)[^0-9a-z]?$/i;
 // Browsers, mail and chats accept links of some ten thousand characters.
 const MAX_LINK_BYTES = 48_000;
 // What an exported file has in the place of its races (ui/stage/html_file.py).
@@ -73,17 +75,17 @@ export async function linkToKeptRace(reel) {
   const response = await fetch(ROUTES.shared, { method: "POST", body: toRecording(reel) });
   const text = await response.text();
   if (!response.ok) throw new Error(text);
-  return `${new URL(location.pathname, location.href).href}#shared=${text}`;
+  return `${new URL(location.pathname, location.href).href}${SHARED_PREFIX}${text}`;
 }
 
 // The code in a short link; undefined in any other address.
 export function readShareCode(hash) {
-  return CODE.exec(hash)?.[1];
+  return CODE.exec(hash)?.[1].toLowerCase();
 }
 
 // Whether the address contains a race or names one.
 export function containsRace(hash) {
-  return hash.startsWith(RACE_PREFIX) || readShareCode(hash) !== undefined;
+  return hash.startsWith(RACE_PREFIX) || hash.startsWith(SHARED_PREFIX);
 }
 
 // Removes the race from the page's address. Called when another race begins.
@@ -94,7 +96,7 @@ export function removeRaceFromAddress() {
 // The recording in an address, as a file; undefined if it is damaged or too long.
 export async function unpackRace(hash) {
   // A longer code could unpack to more than the memory holds.
-  if (hash.length > 2 * MAX_LINK_BYTES) return undefined;
+  if (hash.length > 2 * MAX_LINK_BYTES || !hash.startsWith(RACE_PREFIX)) return undefined;
   try {
     const letters = atob(hash.slice(RACE_PREFIX.length).replaceAll("-", "+").replaceAll("_", "/"));
     const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
