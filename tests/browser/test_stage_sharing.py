@@ -242,7 +242,7 @@ def test_an_invalid_link_shows_an_error_keeps_the_question_and_starts_no_race(
 ) -> None:
     page = open_page(f"{app.url}?q=Why+so%3F&lanes=ghost,<b>{autorun}")
     expect(page.locator(".announcer")).to_contain_text("ghost")
-    expect(page.locator("#question textarea")).to_have_value("Why so?")
+    expect(question_field(page)).to_have_value("Why so?")
     assert page.evaluate("window.__pwn") is None
     check_first_race(app, page)
 
