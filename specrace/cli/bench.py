@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import platform
@@ -35,6 +34,7 @@ from specrace.cli.shared.tables import csv_rows, markdown, show
 from specrace.cli.shared.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
+from specrace.core.csv_text import csv_text
 from specrace.core.files import as_input_error, check_destination
 from specrace.core.processors import processor_name
 from specrace.drafters import find_method, native_methods
@@ -291,5 +291,4 @@ def write(folder: Path, report: Mapping[str, Any], results: Sequence[PromptResul
         encoding: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
         (folder / "bench.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", **encoding)
         (folder / "bench.md").write_text(markdown(report), **encoding)
-        with (folder / "bench.csv").open("w", newline="", **encoding) as stream:
-            csv.writer(stream).writerows(csv_rows(results))
+        (folder / "bench.csv").write_text(csv_text(csv_rows(results)), newline="", **encoding)

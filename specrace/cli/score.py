@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import platform
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,8 @@ from specrace.cli.shared.sweeps import COLUMNS, TABLE_WIDTH
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.files import as_input_error
+from specrace.core.csv_text import csv_text
+from specrace.core.files import as_input_error, write_atomically
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.engine.lane_name import method_of, with_shared_options
@@ -158,10 +158,10 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
     Raises InputError if that fails.
     """
-    with as_input_error(path), path.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.DictWriter(handle, list(rows[0]), extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+    columns = list(rows[0])
+    table = csv_text([columns, *([row.get(name) for name in columns] for row in rows)])
+    with as_input_error(path):
+        write_atomically(path, table.encode("utf-8", "replace"), 0o644)
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-# A spreadsheet treats a cell that begins with one of these as a formula, and categories come from untrusted logs.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+from specrace.core.csv_text import csv_text
 
 
 class Kind(Enum):
@@ -75,17 +72,5 @@ class Plot:
 
     def as_csv(self) -> str:
         """The CSV: a header, and a row for each mark."""
-        stream = io.StringIO()
-        writer = csv.writer(stream)
-        writer.writerow(filter(None, self.columns))
-        for mark in self.marks:
-            cells = (mark.panel, mark.series, mark.x, mark.y, mark.low, mark.high)
-            writer.writerow([_cell(value) for name, value in zip(self.columns, cells, strict=True) if name])
-        return stream.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """Escape a value that a spreadsheet would treat as a formula."""
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return "" if value is None else value
+        rows = [self.columns, *((mark.panel, mark.series, mark.x, mark.y, mark.low, mark.high) for mark in self.marks)]
+        return csv_text([value for name, value in zip(self.columns, row, strict=True) if name] for row in rows)
