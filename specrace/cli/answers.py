@@ -20,7 +20,6 @@ from specrace.cli.shared.questions import AUTO, FORMS, auto_count, draw_question
 from specrace.cli.shared.servers import AnswerQuestion, answering, server_of
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
-from specrace.core.files import check_destination
 from specrace.core.metrics import loop_tokens
 from specrace.core.settings import SETTINGS
 from specrace.engine.spec import RaceSpec
@@ -74,8 +73,6 @@ def run(options: argparse.Namespace) -> int:
     count = auto_count(source)
     # With "auto", questions are drawn below, once the workbench has read the documents.
     questions = [] if count else read_questions(file)
-    if options.save_transcripts is not None:
-        check_destination(options.save_transcripts)
     workbench = open_workbench(options)
     questions = questions or draw_questions(workbench.documents, count or 0)
     out = console()

@@ -21,6 +21,7 @@ from rich.progress import Progress
 import specrace
 from specrace.cli.shared.arguments import add_race_arguments, add_transcripts_argument, race_spec
 from specrace.cli.shared.opening import open_workbench
+from specrace.cli.shared.outputs import check_folder
 from specrace.cli.shared.questions import (
     AUTO,
     FORMS,
@@ -33,9 +34,9 @@ from specrace.cli.shared.questions import (
 from specrace.cli.shared.tables import csv_rows, markdown, show
 from specrace.cli.shared.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
-from specrace.core.errors import InputError
 from specrace.core.csv_text import csv_text
-from specrace.core.files import as_input_error, check_destination
+from specrace.core.errors import InputError
+from specrace.core.files import as_input_error
 from specrace.core.processors import processor_name
 from specrace.drafters import find_method, native_methods
 from specrace.engine.lane_name import method_of, parse_lane
@@ -110,10 +111,9 @@ def _spec(options: argparse.Namespace) -> RaceSpec:
 def _check(options: argparse.Namespace) -> None:
     """Check the arguments before anything is loaded. Raises InputError."""
     check_question_arguments(options, MAX_REPETITIONS)
-    if options.save_transcripts is not None:
-        check_destination(options.save_transcripts)
     if options.out is not None and (options.out.is_file() or not options.out.absolute().parent.is_dir()):
         raise InputError(f"{options.out} cannot be a folder for the results; give another --out.")
+    check_folder(options.out, (f"bench.{kind}" for kind in ("json", "csv", "md")), options)
     if (options.shape is None) != (options.scripted is None):
         raise InputError("--scripted TRANSCRIPTS.jsonl and --shape belong together; give both or neither.")
     for name in _peer_names(options):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from specrace.cli.shared.arguments import add_json_argument, add_model_arguments
 from specrace.cli.shared.opening import read_model_choice
+from specrace.cli.shared.outputs import add_output
 from specrace.cli.shared.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.errors import InputError
-from specrace.core.files import as_input_error, check_destination
+from specrace.core.files import as_input_error
 from specrace.drafters import METHODS
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
         "--rounds", type=int, default=ROUNDS, help="how often each number of rows is measured; default %(default)s"
     )
     parser.add_argument("--refresh", action="store_true", help="measure again even if the curve is cached")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the curve to this file, for score")
+    add_output(parser, "--out", metavar="FILE.json", help="also write the curve to this file, for score")
     add_json_argument(parser)
     # Nothing is raced, so no lane needs a draft model.
     parser.set_defaults(draft_model=None)
@@ -37,8 +37,6 @@ def run(options: argparse.Namespace) -> int:
     """Measure the curve, or read it from the cache, and show it. Raises InputError."""
     if not 1 <= options.rounds <= MAX_ROUNDS:
         raise InputError(f"--rounds is {options.rounds}; give 1 to {MAX_ROUNDS}.")
-    if options.out is not None:
-        check_destination(options.out)
     stderr = console(stderr=True)
     stderr.quiet = options.json
     quiet_model_library()

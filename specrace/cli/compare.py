@@ -18,6 +18,7 @@ from specrace.cli.shared.arguments import (
 )
 from specrace.cli.shared.comparing import Plan, Server, measure
 from specrace.cli.shared.comparisons import show_comparison, show_load_tests
+from specrace.cli.shared.outputs import check_folder
 from specrace.cli.shared.questions import FORMS, check_question_arguments
 from specrace.cli.shared.served_questions import read_served_questions
 from specrace.cli.shared.terminal import print_json
@@ -51,7 +52,7 @@ def add_parser(commands: Any) -> None:
     _add_question_arguments(parser)
     parser.add_argument(
         "--settings",
-        type=read_settings,
+        type=Path,
         metavar="FILE.json",
         help="the second server's settings, as recommend wrote them",
     )
@@ -139,6 +140,7 @@ def run(options: argparse.Namespace) -> int:
         else:
             show_load_tests(load_tests)
         return 0
+    check_folder(options.out, (RESULT,), options)
     if options.plots:
         require_matplotlib()
     curve, seed = find_curve(options.cost_curve), SETTINGS["seed"].check(options.seed)
@@ -192,7 +194,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
     concurrencies = read_concurrency(options.concurrency)
     lane = None
     if options.settings is not None:
-        settings = dict(options.settings)
+        settings = read_settings(options.settings)
         lane = ScoredLane.of(settings.pop("method"), settings, settings.pop("num_draft"))
     servers = read_servers(options.servers or [], lane)
     questions = read_served_questions(options)

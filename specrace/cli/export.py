@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from specrace.cli.shared.outputs import add_output
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import as_input_error, check_destination, write_atomically
+from specrace.core.files import as_input_error, write_atomically
 
 
 def add_parser(commands: Any) -> None:
@@ -20,7 +21,7 @@ def add_parser(commands: Any) -> None:
         metavar="RACE.jsonl",
         help="recordings that race --save or the page wrote; the first one plays when the file is opened",
     )
-    parser.add_argument("--html", type=Path, required=True, metavar="FILE.html", help="the file to write")
+    add_output(parser, "--html", required=True, metavar="FILE.html", help="the file to write")
     parser.add_argument("--tour", action="store_true", help="with the tour and its two recorded races (0.2 MB)")
 
 
@@ -28,7 +29,6 @@ def run(options: argparse.Namespace) -> int:
     """Write the file. Raises InputError."""
     if options.html.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--html is {shorten(options.html.name)!r}; give a file that ends in .html.")
-    check_destination(options.html)
     try:
         from specrace.ui.stage.html_file import PUBLIC, read_recordings, write_html
     except ModuleNotFoundError as error:

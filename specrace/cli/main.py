@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from specrace.cli import space
 from specrace.cli.shared.arguments import Parser, under_torchrun
+from specrace.cli.shared.outputs import check_outputs
 from specrace.cli.shared.terminal import exit_code, quiet_model_library, standard_streams
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
             words = add_environment_flags(sys.argv[1:] if arguments is None else arguments)
             options = build_parser(named_commands(words)).parse_args(words)
             options.followers, traceback = followers, options.traceback
+            check_outputs(options)
             code: int = command_module(options.command).run(options)
             return code
         except (Exception, KeyboardInterrupt) as error:

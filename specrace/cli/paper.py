@@ -17,6 +17,7 @@ from specrace.cli.shared.arguments import (
     add_model_arguments,
     add_setting,
 )
+from specrace.cli.shared.outputs import check_folder
 from specrace.cli.shared.sweeps import TABLE_WIDTH, answer_questions, draw_table, read_logs, sweep_transcripts
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.bundled import QUESTIONS
@@ -65,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
     curve = find_curve(options.cost_curve)
     if options.out is not None:
         require_matplotlib()
+        check_folder(options.out, (f"{name}.{kind}" for kind in ("csv", "svg", "png")), options)
     transcripts = read_logs(options) if options.logs else answer_questions(options)
     if name == "table4":
         clean_answers = (replace(transcript, category="clean") for transcript in transcripts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from specrace.cli.shared.arguments import add_race_arguments, race_spec
 from specrace.cli.shared.opening import open_workbench
+from specrace.cli.shared.outputs import add_output
 from specrace.cli.shared.servers import (
     ServedLanes,
     add_reference_argument,
@@ -20,7 +20,6 @@ from specrace.cli.shared.servers import (
 from specrace.cli.shared.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated
-from specrace.core.files import check_destination
 from specrace.core.settings import Setting
 from specrace.engine.repeats import RepeatUntilNarrow, repeat_times
 from specrace.engine.request import RaceRequest
@@ -47,12 +46,14 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--repeat", default=1, metavar="N|auto", help=repeat_help.replace("%", "%%"))
     add_server_argument(parser)
     add_reference_argument(parser)
-    parser.add_argument("--save", type=recording_file, metavar="FILE.jsonl", help="record the race")
+    add_output(parser, "--save", metavar="FILE.jsonl", help="record the race")
 
 
 def run(options: argparse.Namespace) -> int:
     """Race the lanes on a question, show the race and save it. Raises InputError."""
     run_again = read_repeat(options.repeat)
+    if options.save is not None and find_spec("msgspec") is None:
+        raise InputError("--save needs msgspec, which is not installed; install it, or race without --save.")
     if not options.question.strip():
         raise InputError("Type a question first, in quotes after 'race'.")
     spec = race_spec(options).with_options_in_names()
@@ -76,12 +77,3 @@ def read_repeat(text: Any) -> Callable[[Repeated], bool]:
     if runs is None:
         return RepeatUntilNarrow(AUTO_S, REPEAT.high)
     return repeat_times(runs)
-
-
-def recording_file(path: str) -> Path:
-    """The file that --save names. Raises InputError if a race cannot be saved there, or if msgspec is missing."""
-    if find_spec("msgspec") is None:
-        raise InputError("--save needs msgspec, which is not installed; install it, or race without --save.")
-    file = Path(path)
-    check_destination(file)
-    return file

@@ -13,11 +13,12 @@ from rich.table import Table
 
 import specrace
 from specrace.cli.shared.opening import find_tokenizer
+from specrace.cli.shared.outputs import add_output, check_folder
 from specrace.cli.shared.sweeps import add_sweep_arguments, checked_processes, read_logs, sweep_transcripts, swept_lanes
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import as_input_error
+from specrace.core.files import as_input_error, write_atomically
 from specrace.core.settings import SETTINGS
 from specrace.lab.advice.advice import choice, lane_to_export, profile_file, report, sentences
 from specrace.lab.advice.candidates import candidates, engine_lanes, own_lanes
@@ -25,6 +26,7 @@ from specrace.lab.advice.exports import ENGINES
 from specrace.lab.advice.exports.profile import PROFILE_FILE
 from specrace.lab.advice.exports.sglang import CORPUS_FILE, corpus_flags, corpus_lines
 from specrace.lab.advice.exports.simulators import SIMULATORS_FILE, simulators_text
+from specrace.lab.advice.exports.specrace import SETTINGS_FILE
 from specrace.lab.advice.halving import Halving
 from specrace.lab.advice.head_profile import HeadForecast, HeadProfile
 from specrace.lab.advice.presets import describe_curve, find_curve
@@ -39,6 +41,8 @@ from specrace.retrieval.documents import read_documents
 
 ASSUMED = "assumed-gpu"
 MAX_BATCH = 4096
+# The files of --out; not all of them are written by each command.
+OUT_FILES = (PROFILE_FILE, SIMULATORS_FILE, CORPUS_FILE, SETTINGS_FILE, *(f"{name}.txt" for name in ENGINES))
 
 
 def add_parser(commands: Any) -> None:
@@ -70,9 +74,9 @@ def add_parser(commands: Any) -> None:
         'target: {"by_depth": [0.7, 0.6], "pass_cost": 0.1}',
     )
     _add_corpus_arguments(parser)
-    parser.add_argument(
+    add_output(
+        parser,
         "--report",
-        type=Path,
         metavar="FILE.html|FILE.md",
         help="write a report in one file: figures, remarks, settings to paste, sources",
     )
@@ -105,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
     if (options.docs or options.answers) and options.out is None:
         flag = "--docs" if options.docs else "--answers"
         raise InputError(f"{flag} needs --out DIR, the folder for SGLang's corpus file.")
+    check_folder(options.out, OUT_FILES, options)
     to_text = None if options.report is None else report_format(options.report)
     head = None if options.head_profile is None else HeadProfile.load(options.head_profile)
     folder = options.logs[0] if len(options.logs) == 1 and holds_sweep(options.logs[0]) else None
@@ -134,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
         written = f"Written by specrace {specrace.__version__} on {datetime.now(UTC).date().isoformat()}."
         report_text = to_text(recommendation_report(recommender, result, log_names(options), written))
         with as_input_error(options.report, "--report"):
-            options.report.write_text(report_text, encoding="utf-8")
+            write_atomically(options.report, report_text.encode(), 0o644)
     if options.json:
         print_json(result)
     else:
@@ -156,8 +161,6 @@ def report_format(path: Path) -> Callable[[Report], str]:
     formats = {".html": to_html, ".htm": to_html, ".md": to_markdown}
     if path.suffix.lower() not in formats:
         raise InputError(f"--report is {shorten(path.name)!r}; give a file that ends in .html or .md.")
-    if not path.parent.is_dir():
-        raise InputError(f"{shorten(path)} cannot be written: there is no folder {shorten(path.parent)}.")
     return formats[path.suffix.lower()]
 
 

@@ -24,11 +24,12 @@ from specrace.cli.shared.arguments import (
     lane_options,
     open_log,
 )
+from specrace.cli.shared.outputs import add_output
 from specrace.cli.shared.sweeps import COLUMNS, TABLE_WIDTH
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
-from specrace.core.errors import InputError
 from specrace.core.csv_text import csv_text
+from specrace.core.errors import InputError
 from specrace.core.files import as_input_error, write_atomically
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
@@ -64,7 +65,7 @@ def add_parser(commands: Any) -> None:
         help="a curve that calibrate --out wrote; adds the expected speedup",
     )
     parser.add_argument("--keep-outputs", action="store_true", help=KEEP_OUTPUTS_HELP)
-    parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="also write the table there")
+    add_output(parser, "--csv", metavar="FILE.csv", help="also write the table there")
     add_json_argument(parser)
 
 
@@ -72,8 +73,6 @@ def run(options: argparse.Namespace) -> int:
     """Score a file and show the result. Raises InputError."""
     lanes = scored_lanes(options)
     curve = CostCurve.load(options.cost_curve) if options.cost_curve is not None else None
-    if options.csv is not None and not options.csv.parent.is_dir():
-        raise InputError(f"{options.csv} cannot be written: there is no folder {options.csv.parent}.")
     file = open_log(options, options.file, options.requests)
     by_category = options.by == "category"
     board = Scoreboard(lanes, by_category=by_category, curve=curve, keep_outputs=options.keep_outputs)

@@ -13,7 +13,9 @@ from specrace.core.errors import InputError
 def add_parser(commands: Any) -> None:
     """Add `site` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("site", help="write recorded races as a folder for any static host; needs no model")
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write; files with other names stay")
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="the folder to write; files that specrace did not write stay"
+    )
     parser.add_argument(
         "files", type=Path, nargs="*", metavar="RACE.jsonl", help="recordings; by default those that ship with specrace"
     )
@@ -36,6 +38,6 @@ def run(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise InputError(f"site needs {error.name}, which is not installed; install it.") from error
     files = options.files or sorted(RECORDINGS.glob("*.jsonl"))
-    names = write_site(options.folder, read_recordings(files, RESERVED), options.report, options.title)
+    names = write_site(options.folder, read_recordings(files, RESERVED), options.report, options.title, files)
     print(f"{options.folder}: {len(names)} files; open index.html, or copy the folder to any static host.")
     return 0

@@ -7,8 +7,8 @@ import io
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from specrace.core.errors import InputError, shorten
@@ -62,11 +62,17 @@ def read_text(path: Path, max_bytes: int, hint: str) -> str:
         raise InputError(f"{shorten(path)} is not UTF-8 text (byte {error.start}); {hint}.") from error
 
 
-def check_destination(file: Path) -> None:
+def check_destination(file: Path, inputs: Iterable[Path] = ()) -> None:
     """Check that `file` can be written: it is a regular file, or a new one in a folder that accepts files.
 
-    Call this before producing something that takes long. Raises InputError.
+    It must be none of the `inputs`, by whatever path; these need not exist. Call this before producing something that
+    takes long. Raises InputError.
     """
+    for path in inputs:
+        # Raised for a path that does not exist, and for a text that is no path.
+        with suppress(OSError, ValueError):
+            if file.samefile(path):
+                raise InputError(f"{shorten(file)} is an input too, and would be replaced; choose another file.")
     with as_input_error(file):
         require_regular(file)
         if not file.parent.is_dir():

@@ -1,4 +1,4 @@
-"""--save and --out may write only to a regular file or a new one; any other path is refused before the work begins."""
+"""Outputs may be regular or new files, and no inputs; any other path is refused before the work begins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,29 @@ from specrace.core.files import check_destination, write_atomically
 from specrace.engine import recording
 from specrace.model import loading
 
-COMMANDS = [("race", "Why?", "--json", "--save"), ("calibrate", "--json", "--out")]
+COMMANDS = [
+    ("race", "Why?", "--json", "--save"),
+    ("calibrate", "--json", "--out"),
+    ("score", "none.jsonl", "--csv"),
+    ("recommend", "none.jsonl", "--report"),
+]
+# Commands that are told to write their own input: a file, a link to it, a part of an argument, a name in a folder.
+SAME_FILE = [
+    ("score", "{file}", "--csv", "{file}"),
+    ("score", "{link}", "--csv", "{file}"),
+    ("recommend", "{file}", "--lanes", "trie", "--report", "{file}"),
+    ("answers", "--questions", "{file}", "--save-transcripts", "{file}"),
+    ("bench", "--prompts={file}", "--save-transcripts", "{file}"),
+    ("race", "Why?", "--docs", "{file}", "--save", "{file}"),
+    ("race", "Why?", "--settings", "{file}", "--save", "{file}"),
+    ("race", "Why?", "--head", "eagle={file}", "--save", "{file}"),
+    ("export", "{report}", "--html", "{report}"),
+    ("bench", "--prompts", "{file}", "--out", "{folder}"),
+    ("compare", "--server", "a=http://a:1", "--prompts", "{folder}/result.json", "--out", "{folder}"),
+    ("recommend", "{folder}/specrace-settings.json", "--out", "{folder}"),
+    ("paper", "figure4", "{folder}/figure4.csv", "--out", "{folder}"),
+    ("site", "{folder}", "--report", "{report}"),
+]
 
 
 def link(path: Path) -> None:
@@ -59,7 +81,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_work")
-@pytest.mark.parametrize("command", COMMANDS, ids=["race", "calibrate"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_path_that_is_not_a_regular_file_is_refused_before_the_work(
     call_main, tmp_path: Path, command, kind: str
@@ -75,11 +97,31 @@ def test_a_path_that_is_not_a_regular_file_is_refused_before_the_work(
 
 
 @pytest.mark.usefixtures("no_work")
-@pytest.mark.parametrize("command", COMMANDS, ids=["race", "calibrate"])
-def test_a_folder_that_cannot_be_written_is_refused_before_the_work(call_main, command) -> None:
-    # Even root cannot write there.
-    done = call_main(*command, "/proc/self/out.json")
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize("file", ["/proc/self/out.json", "/no/such/folder/out.json"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(call_main, command, file: str) -> None:
+    # Even root cannot write in the first one.
+    done = call_main(*command, file)
     assert done.returncode == 2 and "cannot be written" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("command", SAME_FILE, ids=" ".join)
+def test_a_command_never_replaces_its_input(call_main, tmp_path: Path, command) -> None:
+    for name in ("bench.json", "result.json", "specrace-settings.json", "figure4.csv", "index.html"):
+        (tmp_path / name).write_text("<!doctype html><title>x · specrace</title>")
+    (tmp_path / "link").symlink_to(tmp_path / "bench.json")
+    names = {"file": "bench.json", "link": "link", "report": "index.html", "folder": ""}
+    before = state(tmp_path)
+    done = call_main(*(word.format(**{key: tmp_path / name for key, name in names.items()}) for word in command))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is an input too" in done.stderr and done.stderr.count("\n") == 1
+    assert state(tmp_path) == before
+
+
+def test_an_output_without_a_name_is_refused(call_main) -> None:
+    done = call_main("score", "none.jsonl", "--csv", "")
+    assert (done.returncode, done.stderr) == (2, "--csv names no file; give one, or leave --csv out.\n")
 
 
 @pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])

@@ -80,6 +80,15 @@ def test_site_writes_a_page_for_each_race(call_main: Any, tmp_path: Path) -> Non
     assert "A &amp; B" in index and all(f'href="{name}"' in index for name in names - {"index.html"})
 
 
+def test_site_replaces_only_pages_that_specrace_wrote(call_main: Any, tmp_path: Path) -> None:
+    assert [call_main("site", tmp_path, TIDES).returncode for _ in range(2)] == [0, 0]
+    (tmp_path / "index.html").write_text("<!doctype html><title>Mine</title>")
+    before = (tmp_path / "tides.html").stat().st_ino
+    done = call_main("site", tmp_path, TIDES)
+    assert done.returncode == 2 and "index.html was not written by specrace" in done.stderr
+    assert "Mine" in (tmp_path / "index.html").read_text() and (tmp_path / "tides.html").stat().st_ino == before
+
+
 def test_site_refuses_a_report_that_is_not_a_page(call_main: Any, tmp_path: Path) -> None:
     done = call_main("site", tmp_path / "site", TIDES, "--report", TIDES)
     assert done.returncode == 2 and "tides.jsonl is not an HTML page" in done.stderr

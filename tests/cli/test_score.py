@@ -195,7 +195,6 @@ def test_looping_outputs_are_reported(tmp_path: Path, capsys: pytest.CaptureFixt
         (("--option", "trie.n=1"), "trie.n is '1'"),
         (("--vocab-size", "0"), "--vocab-size is 0"),
         (("--vocab-size", "9"), "line 1: prompt_ids has the id 9"),
-        (("--csv", "/no/such/folder/out.csv"), "no folder"),
         (("--cost-curve", "/no/such/file"), "cannot be read"),
     ],
 )

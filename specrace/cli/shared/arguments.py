@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from specrace.cli.shared.opening import find_tokenizer
+from specrace.cli.shared.outputs import add_output
 from specrace.cli.shared.terminal import complain
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
@@ -127,7 +128,7 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
     add_model_arguments(parser)
     parser.add_argument(
         "--settings",
-        type=read_settings,
+        type=Path,
         metavar="FILE.json",
         help="a file that recommend wrote, instead of --lanes, --option and --num-draft",
     )
@@ -156,16 +157,16 @@ def race_spec(options: argparse.Namespace) -> RaceSpec:
     values = {name: getattr(options, name) for name in SPEC_SETTINGS}
     if options.settings is None:
         return RaceSpec(lane_names(options.lanes), options=lane_options(options.option), **values)
-    lane_settings = dict(options.settings)
+    lane_settings = read_settings(options.settings)
     name, num_draft = lane_settings.pop("method"), lane_settings.pop("num_draft")
     return RaceSpec((name,), options={name: lane_settings}, **values | {"num_draft": num_draft})
 
 
 def add_transcripts_argument(parser: argparse.ArgumentParser) -> None:
     """Add `--save-transcripts`."""
-    parser.add_argument(
+    add_output(
+        parser,
         "--save-transcripts",
-        type=Path,
         metavar="FILE.jsonl",
         help="write the token ids of the prompts and of vanilla's outputs there, for score",
     )

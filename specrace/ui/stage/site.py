@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import as_input_error, read_bytes, write_atomically
+from specrace.core.files import as_input_error, check_destination, read_bytes, write_atomically
 from specrace.core.metrics import format_speedup
 from specrace.ui.helper.gallery import describe_card
 from specrace.ui.stage.html_file import PUBLIC, Recording, font_faces, tour_html, unused_name, write_html
@@ -20,13 +20,18 @@ RESERVED = ("index", "tour")
 MAX_REPORT_BYTES = 20_000_000
 # The start of a report that `recommend --report` wrote.
 DOCTYPE = b"<!doctype html>"
+# Every page that specrace writes has one of these: the end of its title or, in a report, who wrote it.
+OUR_MARKS = (" · specrace</title>".encode(), b"<p>Written by specrace ")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; font-src data:; base-uri 'none'; form-action 'none'"
 
 
-def write_site(folder: Path, recordings: Sequence[Recording], reports: Sequence[Path], title: str) -> list[str]:
+def write_site(
+    folder: Path, recordings: Sequence[Recording], reports: Sequence[Path], title: str, inputs: Sequence[Path] = ()
+) -> list[str]:
     """Write the index, the tour, a page for each recording and the `reports` into `folder`; return the files' names.
 
-    Raises InputError for a file that is not a report, and for a folder that cannot be written.
+    Raises InputError for a file that is not a report, and for a folder that cannot be written. Pages that specrace
+    wrote are replaced, other files of these names are not, nor is one of the `inputs`: then nothing is written.
     """
     pages = {f"{recording.name}.html": write_html([recording]).encode() for recording in recordings}
     pages["tour.html"] = tour_html().encode()
@@ -34,11 +39,23 @@ def write_site(folder: Path, recordings: Sequence[Recording], reports: Sequence[
     for report in reports:
         name = f"{unused_name(f'report-{report.stem}', [Path(page).stem for page in (*pages, *copies)])}.html"
         copies[name] = _read_report(report)
-    index = _index(title, recordings, list(copies))
+    files = {**pages, **copies, "index.html": _index(title, recordings, list(copies)).encode()}
+    for name in files:
+        _check_page(folder / name, [*reports, *inputs])
     with as_input_error(folder, "folder"):
-        for name, content in {**pages, **copies, "index.html": index.encode()}.items():
+        for name, content in files.items():
             write_atomically(folder / name, content, PUBLIC)
-    return [*pages, *copies, "index.html"]
+    return list(files)
+
+
+def _check_page(file: Path, inputs: Sequence[Path]) -> None:
+    """Check that `file` is new, or a page that specrace wrote, and none of the `inputs`. Raises InputError."""
+    if not file.is_file():
+        return
+    check_destination(file, inputs)
+    content = file.read_bytes()
+    if not any(mark in content for mark in OUR_MARKS):
+        raise InputError(f"{shorten(file)} was not written by specrace, and would be replaced; give another folder.")
 
 
 def _read_report(path: Path) -> bytes:
