@@ -8,26 +8,41 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specrace.drafters import METHODS
-
-# None of these imports loads a model library.
-from specrace.engine.generate import generate
-from specrace.engine.spec import RaceSpec
-from specrace.ngrams.sources import Sources
-from specrace.notebook import RecordedRace, race, show
+if TYPE_CHECKING:
+    from specrace.drafters import METHODS
+    from specrace.engine.generate import generate
+    from specrace.engine.spec import RaceSpec
+    from specrace.model.loading import load_target
+    from specrace.ngrams.sources import Sources
+    from specrace.notebook import RecordedRace, race, show
 
 __all__ = ["METHODS", "RaceSpec", "RecordedRace", "Sources", "generate", "load_target", "race", "show"]
 __version__ = "0.1.0"
 
+# Name -> the module that defines it. Only `load_target` and `hf` load a model library.
+_MODULES = {
+    "METHODS": "specrace.drafters",
+    "generate": "specrace.engine.generate",
+    "RaceSpec": "specrace.engine.spec",
+    "load_target": "specrace.model.loading",
+    "Sources": "specrace.ngrams.sources",
+    **dict.fromkeys(("RecordedRace", "race", "show"), "specrace.notebook"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import `load_target` and `hf` when they are first used, because they load torch and transformers."""
-    if name == "load_target":
-        from specrace.model.loading import load_target
+    """Import a name when it is first used.
 
-        return load_target
+    `python -m specrace` imports this module before any of our code can catch an interruption, so it must be quick.
+    """
     if name == "hf":
         return importlib.import_module("specrace.hf")
-    raise AttributeError(f"module 'specrace' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'specrace' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__, "hf"])

@@ -1,9 +1,19 @@
-"""`python -m specrace`."""
+"""`python -m specrace`, and the installed command `specrace`."""
 
 from __future__ import annotations
 
 import sys
 
-from specrace.cli.main import main
 
-sys.exit(main())
+def main() -> int:
+    """Run the command line and return its exit code. An interruption is silent also while modules are imported."""
+    try:
+        from specrace.cli.main import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

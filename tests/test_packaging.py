@@ -86,7 +86,7 @@ def test_the_wheel_holds_the_files_that_ship_and_no_others(installed: Path) -> N
     metadata = next(installed.glob("*.dist-info"))
     version = re.search(r'__version__ = "(.+)"', (ROOT / "specrace" / "__init__.py").read_text(encoding="utf-8"))
     assert version and f"\nVersion: {version[1]}\n" in (metadata / "METADATA").read_text(encoding="utf-8")
-    assert "specrace = specrace.cli.main:main" in (metadata / "entry_points.txt").read_text(encoding="utf-8")
+    assert "specrace = specrace.__main__:main" in (metadata / "entry_points.txt").read_text(encoding="utf-8")
 
 
 def test_the_pins_lie_within_the_packages_ranges() -> None:
