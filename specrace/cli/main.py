@@ -80,6 +80,8 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
             options.followers, traceback = followers, options.traceback
             check_outputs(options)
             code: int = command_module(options.command).run(options)
+            # Here a full disk still gets a sentence.
+            sys.stdout.flush()
             return code
         except (Exception, KeyboardInterrupt) as error:
             return exit_code(error, traceback=traceback)

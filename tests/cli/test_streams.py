@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from specrace.cli.main import main
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,6 +134,17 @@ def test_a_closed_pipe_ends_a_new_interpreter_quietly(folder: Path) -> None:
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("command", [("lanes",), ("lanes", "--json")], ids=" ".join)
+def test_a_full_disk_is_said_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(command) == 2
+    sentence = "The output cannot be written (No space left on device); free some space, or write it elsewhere.\n"
+    assert capfd.readouterr().err == sentence
 
 
 def test_bad_input_still_ends_with_two_when_nobody_reads_the_output(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -36,6 +37,8 @@ FRAMES_PER_SECOND = 15
 HEADER_COLUMNS = 32
 # The width that the table of results keeps for a lane's name, in characters.
 MAX_NAME_WIDTH = 36
+# What the system calls a full disk, and a full quota where it knows these.
+FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 MODEL_FACTS = ("model", "dtype", "device", "engine")
 COLUMNS = ("lane", "speedup", "tokens\nper s", "tokens\nper step", "drafted\na step", "accepted", "tokens", "badge")
 
@@ -63,8 +66,8 @@ def clean(text: str) -> str:
 
 
 def complain(message: object) -> None:
-    """Print a message on standard error, if that is open, as one line without control characters."""
-    with suppress(BrokenPipeError):
+    """Print a message on standard error, if that can be written, as one line without control characters."""
+    with suppress(OSError):
         print(shorten(clean(str(message)).replace("\n", " "), MAX_MESSAGE), file=sys.stderr)
 
 
@@ -82,8 +85,11 @@ def exit_code(
         return 2
     if isinstance(error, KeyboardInterrupt):
         return 130
-    if isinstance(error, BrokenPipeError) and any(map(_is_closed_pipe, (sys.stdout, sys.stderr))):
+    if isinstance(error, BrokenPipeError) and any(map(_takes_no_text, (sys.stdout, sys.stderr))):
         return 0
+    if isinstance(error, OSError) and error.errno in FULL:
+        complain(f"The output cannot be written ({error.strerror}); free some space, or write it elsewhere.")
+        return 2
     if traceback:
         raise error
     complain(f"specrace failed: {str(error) or type(error).__name__}; to see where, run: {trace_command}")
@@ -106,7 +112,8 @@ def standard_streams() -> Iterator[None]:
 
     A stream that the caller has closed (`>&-`) becomes the null device. Characters that a stream cannot encode are
     escaped.
-    At the end, text that nobody reads any more (`| head -1`) is dropped: Python would report it, with exit code 120.
+    At the end, text that nobody reads any more (`| head -1`), or that a full disk does not take, is dropped: Python
+    would report it, with exit code 120.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -120,19 +127,19 @@ def standard_streams() -> Iterator[None]:
         yield
     finally:
         for stream in (sys.stdout, sys.stderr):
-            if _is_closed_pipe(stream):
+            if _takes_no_text(stream):
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, stream.fileno())
                 os.close(null)
 
 
-def _is_closed_pipe(stream: TextIO) -> bool:
-    """Whether a stream is a pipe that nobody reads any more; its text is flushed."""
+def _takes_no_text(stream: TextIO) -> bool:
+    """Whether a stream cannot be written, or is a pipe that nobody reads any more; its text is flushed."""
     try:
         stream.flush()
-    except BrokenPipeError:
+    except OSError:
         return True
-    except (OSError, ValueError):
+    except ValueError:
         return False
     if not hasattr(select, "poll"):
         return False
