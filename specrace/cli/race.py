@@ -18,6 +18,7 @@ from specrace.cli.shared.servers import (
     read_servers,
 )
 from specrace.cli.shared.terminal import show
+from specrace.core.blank import is_blank
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated
 from specrace.core.settings import Setting
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     run_again = read_repeat(options.repeat)
     if options.save is not None and find_spec("msgspec") is None:
         raise InputError("--save needs msgspec, which is not installed; install it, or race without --save.")
-    if not options.question.strip():
+    if is_blank(options.question):
         raise InputError("Type a question first, in quotes after 'race'.")
     spec = race_spec(options).with_options_in_names()
     request = RaceRequest(options.question, spec, options.passages, options.noise, options.thinking)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from specrace.core.blank import is_blank
 from specrace.core.errors import InputError
 from specrace.core.settings import MAX_QUESTION_CHARACTERS, SETTINGS
 from specrace.engine.spec import RaceSpec
@@ -32,8 +33,10 @@ class RaceRequest:
 
 
 def check_question(value: Any) -> str:
-    """Return `value` if it is a question: a string, not blank and not too long. Raises InputError otherwise."""
-    if not isinstance(value, str) or not value.strip():
+    """Return `value` if it is a question: text that can be seen and is not too long. Raises InputError otherwise."""
+    if value is not None and not isinstance(value, str):
+        raise InputError('The question is not text; give a string, such as "Why?".')
+    if value is None or is_blank(value):
         raise InputError("Type a question first.")
     if len(value) > MAX_QUESTION_CHARACTERS:
         raise InputError(f"The question has {len(value)} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specrace.core.blank import is_blank
 from specrace.core.errors import InputError, shorten
 from specrace.core.template_failure import describe_failure
 from specrace.retrieval.retriever import Hit, Sentence
@@ -136,7 +137,7 @@ def build_prompt(
     """
     plain = PlainText(tokenizer)
     question = plain(question).strip()
-    if not question:
+    if is_blank(question):
         raise InputError("Type a question first.")
     template = default_template(tokenizer)
     documents, quoted = _documents(hits, plain, style)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from specrace.core.blank import is_blank
 from specrace.core.errors import InputError
 from specrace.retrieval.code_spans import is_inside, overlapping
 from specrace.retrieval.embedder import Embedder, Vectors
@@ -106,7 +107,7 @@ class Retriever:
         `noise`, that many of the `top` passages are irrelevant. They are drawn at random from passages far from the
         question and shuffled among the others; `seed` fixes both. Raises InputError for a blank question.
         """
-        if not question.strip():
+        if is_blank(question):
             raise InputError("The question is blank: write one.")
         if top < 1:
             raise ValueError(f"top is {top}: give at least 1")

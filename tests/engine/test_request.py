@@ -29,6 +29,9 @@ def test_passages_are_a_number_or_auto(passages: Any, expected: int | None) -> N
     [
         ({"question": " \n"}, r"^Type a question first\.$"),
         ({"question": None}, r"^Type a question first\.$"),
+        ({"question": "  \u200b "}, r"^Type a question first\.$"),
+        ({"question": 5}, "The question is not text; give a string"),
+        ({"question": {"a": 1}}, "The question is not text; give a string"),
         ({"question": "x" * (MAX_QUESTION_CHARACTERS + 1)}, "2001 characters; ask one of at most 2000"),
         ({"passages": 13}, "Passages"),
         ({"passages": -1}, "Passages"),

@@ -108,6 +108,8 @@ def test_empty_files_are_skipped(tmp_path: Path) -> None:
         ("nul.md", b"a\0b", "UTF-8"),
         ("photo.png", b"<p>text</p>", "is not a txt, md, html"),
         ("blank.md", b" ", "holds no text"),
+        ("invisible.txt", "\u200b\u200d\ufeff\n\u200b".encode(), "holds no text"),
+        ("invisible.html", "<p>\u200b</p>".encode(), "holds no text"),
     ],
 )
 def test_the_error_names_an_unusable_file(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from specrace.core.blank import is_blank
 from specrace.retrieval.limits import MAX_ZIP_DEPTH, ReadingLimits
 from specrace.retrieval.readers.kinds import KIND_NAMES, KINDS, Reader, kind_of
 from specrace.retrieval.readers.reading import Reading, Refusal
@@ -45,7 +46,7 @@ def read_document(read: Reader, content: bytes, limits: ReadingLimits) -> Iterat
         yield "", "is nested too deeply: give a simpler file."
     else:
         yield from (("", problem) for problem in reading.problems)
-        if reading.text.strip():
+        if not is_blank(reading.text):
             yield "", reading
         elif not reading.problems:
             yield "", "holds no text."

@@ -8,6 +8,7 @@ from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
+from specrace.core.blank import is_blank
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, decode
 from specrace.retrieval.readers.text import MAX_TITLE_CHARS, from_markdown
@@ -40,7 +41,7 @@ def read_html(content: bytes, limits: ReadingLimits) -> Reading:
     """
     tags, rest = _split_unfinished(_decode(content))
     page = _read_page(_Page(limits), tags, rest)
-    if not page.blocks.text.strip():
+    if is_blank(page.blocks.text):
         page = _read_page(_Page(limits, reads_menus=True), tags, rest)
     reading = from_markdown(page.blocks.text)
     return replace(reading, title=reading.title or " ".join(page.title.split())[:MAX_TITLE_CHARS])

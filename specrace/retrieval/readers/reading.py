@@ -6,6 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from specrace.core.blank import is_blank
 from specrace.retrieval.encoding import decode_text
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.sentences import Span
@@ -54,7 +55,7 @@ class Blocks:
     def add(self, text: str, address: str = "", *, code: bool = False) -> None:
         """Append a block, unless it is blank; `code`: it is code. Raises Refusal if the whole text becomes too long."""
         text = text.strip().replace("\0", "").encode("utf-8", "replace").decode()
-        if not text:
+        if is_blank(text):
             return
         address = " ".join(address.split())[:MAX_ADDRESS_CHARS]
         if address and (not self._marks or self._marks[-1].address != address):

@@ -147,7 +147,7 @@ def test_the_recommend_endpoint_returns_settings_ready_to_paste(client: Client) 
         ("nothing", {}, "no endpoint of this name; GET /gradio_api/info lists"),
         ("race", {}, "No value provided for required argument: question"),
         ("race", {"question": QUESTION, "ghost": 1}, "Parameter `ghost` is not a valid"),
-        ("race", {"question": 5}, "Type a question"),
+        ("race", {"question": 5}, "The question is not text"),
         ("race", {"question": QUESTION, "max_new_tokens": "many"}, "New tokens: 'many' cannot be used"),
         ("race", {"question": QUESTION, "files": "/etc/passwd"}, NOT_UPLOADED),
         ("race", {"question": QUESTION, "lanes": ["<b>"]}, "There is no lane '<b>'"),

@@ -51,7 +51,7 @@ def test_draft_tokens_are_a_number_or_auto(value: Any, expected: int | None) -> 
     [
         ({"question": "  "}, "Type a question first"),
         ({"question": None}, "Type a question first"),
-        ({"question": ["x"]}, "Type a question first"),
+        ({"question": ["x"]}, "The question is not text"),
         ({"question": "x" * 2001}, "2001 characters"),
         ({"lanes": []}, "0 lanes"),
         ({"lanes": "trie"}, "list of names"),
