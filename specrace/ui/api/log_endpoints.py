@@ -124,7 +124,9 @@ class LogEndpoints:
         """The path of the uploaded log, or the log's text, whichever the caller sent. Raises InputError."""
         if not self._backend.visitors.limits.uploads:
             raise InputError(NO_FILES)
-        if not isinstance(text, str) or bool(log) == bool(text.strip()):
+        if not isinstance(text, str):
+            raise InputError("The text of a log is a string; give its lines, or upload it as log.")
+        if bool(log) == bool(text.strip()):
             raise InputError("Give a log or its text, one of the two.")
         if not log:
             return text
@@ -139,8 +141,11 @@ class LogEndpoints:
 
 
 def _log_name(text: str) -> str:
-    """A file name for a log that came as text, because tables are recognised by their suffix."""
-    first_line = text.lstrip().partition("\n")[0]
-    if first_line.startswith(("{", "[")):
-        return "log"
-    return "log.tsv" if "\t" in first_line else "log.csv"
+    """A file name for a log that came as text, because tables are recognised by their suffix; messages quote it.
+
+    A table has at least one row below the names of its columns.
+    """
+    first_line, _, rows = text.strip().partition("\n")
+    if first_line.startswith(("{", "[")) or not rows:
+        return "text"
+    return "text.tsv" if "\t" in first_line else "text.csv"
