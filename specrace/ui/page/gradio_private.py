@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from specrace.core.errors import shorten
 from specrace.ui.server.guard import API, hold_page
 from specrace.ui.server.proxy_path import describe_link
 from specrace.ui.server.visitors import LOGINS_PER_MINUTE, Visitors
@@ -62,6 +63,17 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
         function.queue = False
         return function
 
+    prepare_call = server._prepare_tool_call_args
+
+    def prepare(name: str, arguments: dict[str, Any]) -> Any:
+        try:
+            return prepare_call(name, arguments)
+        except TypeError as error:
+            # Gradio's next sentence sends the caller to the page.
+            raise ValueError(
+                f"{shorten(str(error).partition('. ')[0])}; tools/list has each tool's parameters."
+            ) from None
+
     def refuse() -> None:
         raise ValueError("This server has tools only.")
 
@@ -69,6 +81,7 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
         return [server.types.TextContent(type="text", text=json.dumps(value, ensure_ascii=False)) for value in data]
 
     server.get_block_fn_from_endpoint_name = find_unqueued
+    server._prepare_tool_call_args = prepare
     server._get_or_create_client = refuse
     server.postprocess_output_data = as_text
     for endpoint in server.api_info["named_endpoints"].values():

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import ipaddress
+import json
 import math
 import os
 import re
@@ -227,21 +228,27 @@ class WholeBody:
         """Answer a request."""
         if scope["type"] == "http" and scope["path"].rstrip("/") not in BODY_LIMITS:
             try:
-                receive = await self._read(receive)
+                receive = await self._read(receive, is_json=scope["path"].startswith(MCP))
             except HTTPException as refusal:
                 await _refuse(refusal)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    async def _read(self, receive: Receive) -> Receive:
-        """Read the body. Returns a `receive` that delivers it in one message, and then waits for a disconnect."""
+    async def _read(self, receive: Receive, *, is_json: bool) -> Receive:
+        """Read the body. Returns a `receive` that delivers it in one message, and then waits for a disconnect.
+
+        Raises HTTPException for JSON that cannot be decoded, at which MCP's own route fails.
+        """
         chunks: list[bytes] = []
         more = True
         while more:
             message = await receive()
             chunks.append(message.get("body", b""))
             more = message.get("more_body", False)
-        unread: list[Message] = [{"type": "http.request", "body": b"".join(chunks)}]
+        body = b"".join(chunks)
+        if is_json:
+            _check_text(body)
+        unread: list[Message] = [{"type": "http.request", "body": body}]
 
         async def replay() -> Message:
             return unread.pop() if unread else await receive()
@@ -329,6 +336,14 @@ def _with_headers(send: Send) -> Send:
 def _refuse(refusal: HTTPException) -> PlainTextResponse:
     """The response to a refused request. The connection is closed, because the body may not have been read."""
     return PlainTextResponse(refusal.detail, refusal.status_code, {"Connection": "close"})
+
+
+def _check_text(body: bytes) -> None:
+    """Raise HTTPException for a JSON body that cannot be decoded."""
+    try:
+        body.decode(json.detect_encoding(body))
+    except UnicodeDecodeError:
+        raise HTTPException(400, "The body is not UTF-8 text; send JSON in UTF-8.") from None
 
 
 def _too_large(limit: int) -> HTTPException:

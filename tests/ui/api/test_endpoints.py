@@ -268,6 +268,11 @@ def test_mcp_tools_return_results_or_an_error_message(served: Served) -> None:
     for (name, _, words), answer in zip(calls, answers, strict=True):
         assert answer.content[0].text.startswith(words) and answer.isError == bool(words), name
     (hit,) = json.loads(answers[0].content[0].text)
+        (
+            "race",
+            {"question": QUESTION, "bogus": 1},
+            "Parameter `bogus` is not a valid key-word argument; tools/list has",
+        ),
     assert hit["document"] == "bread.md" and "rise" in hit["text"]
     assert json.loads(answers[1].content[0].text)["outputs"] == 2
 
@@ -289,6 +294,8 @@ def test_mcp_has_tools_only_and_the_same_guards_as_other_routes(served: Served) 
             return str(error)
 
     assert with_mcp_session(served, read) == "This server has tools only."
+    damaged = served.ask("POST", path, b'{"x": "\xff"}', **accept)
+    assert (damaged.status, damaged.text) == (400, "The body is not UTF-8 text; send JSON in UTF-8.")
 
 
 def test_a_tool_call_stops_when_its_caller_disconnects() -> None:
