@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specrace.core.errors import InputError, shorten
 from specrace.ui.helper.process import OUR_FAULT
+from specrace.ui.page.gradio_private import is_pending
 from specrace.ui.server.guard import API, READER, UPLOAD
 from specrace.ui.server.stored_body import NO_ROOM
 from specrace.ui.server.telemetry import Telemetry
@@ -34,6 +35,7 @@ from specrace.ui.server.visitors import NOT_UPLOADED, TooManyError, Visitors, ad
 from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 
 CALL_PATHS = tuple(f"{API}/{name}" for name in ("call/", "queue/join", "run/", "api/"))
+NO_EVENT = "There is no such event, or its answer was read already; start another."
 WHERE_LISTED = f"GET {API}/info lists endpoints and parameters."
 
 log = logging.getLogger(__name__)
@@ -99,6 +101,9 @@ class CatchErrors:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        if not _may_read(scope):
+            await JSONResponse({"error": NO_EVENT}, 404)(scope, receive, send)
+            return
         held: list[Message] = []
         body_sent = False
 
@@ -123,10 +128,19 @@ class CatchErrors:
                 await JSONResponse({"error": sentence}, status)(scope, receive, send)
 
 
+def _may_read(scope: Scope) -> bool:
+    """Whether a request may go on; false for one that reads an event's answer which will not come.
+
+    Gradio would keep the connection open without end if the answer was read before, and cut it off if there was none.
+    """
+    is_read = scope["type"] == "http" and scope["method"] == "GET" and scope["path"].startswith(f"{API}/call/")
+    return not is_read or is_pending(scope["app"], scope["path"].rstrip("/").rpartition("/")[2])
+
+
 def _explain(path: str, error: Exception) -> tuple[int, str]:
     """The status and the sentence for a request that made Gradio fail; 500 if it is not the request's fault."""
     if isinstance(error.__cause__, HTTPException) and error.__cause__.status_code == 404:
-        return 404, "There is no such event, or its answer has been read."
+        return 404, NO_EVENT
     if isinstance(error, KeyError | FnIndexInferError) and path.startswith(CALL_PATHS):
         return 400, f"There is no endpoint of this name; {WHERE_LISTED}"
     if isinstance(error, TypeError) and str(error).startswith(("Parameter `", "No value provided")):

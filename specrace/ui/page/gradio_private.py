@@ -91,6 +91,11 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
             parameter["type"] = {name: value for name, value in schema.items() if name != "additional_description"}
 
 
+def is_pending(app: Any, event: str) -> bool:
+    """Whether the answer to an event of Gradio's queue is still to be read."""
+    return any(event in ids for ids in app.get_blocks()._queue.pending_event_ids_session.values())
+
+
 class EarlyHead:
     """ASGI middleware that inserts HTML at the start of the page's head, and what other sites show with links to it.
 

@@ -219,6 +219,17 @@ def test_the_example_in_the_docs_runs(
     variables["client"].close()
 
 
+def test_an_events_answer_is_read_once(served: Served) -> None:
+    path = "/gradio_api/call/v2/retrieve"
+    event = f"{path}/{served.ask('POST', path, {'question': QUESTION}).json()['event_id']}"
+    assert served.ask("GET", event).text.startswith("event: complete")
+    # Gradio may still hold the event itself for a moment.
+    for unread in (event, f"{path}/zzz", "/gradio_api/call/retrieve/zzz"):
+        answer = served.ask("GET", unread)
+        sentence = "There is no such event, or its answer was read already; start another."
+        assert (answer.status, answer.json()) == (404, {"error": sentence})
+
+
 def with_mcp_session(app: Served, ask: Callable[[ClientSession], Awaitable[Any]]) -> Any:
     """Open an MCP session, and return the result of calling `ask` with it."""
 
@@ -258,6 +269,11 @@ def test_mcp_tools_return_results_or_an_error_message(served: Served) -> None:
         # An MCP client with access to this path would upload the file; the server must not read it.
         ("race", {"question": QUESTION, "options": {"trie": FILE}}, NOT_UPLOADED),
         ("retrieve", {"question": QUESTION, "passages": 50}, "Input validation error: 50 is greater"),
+        (
+            "race",
+            {"question": QUESTION, "bogus": 1},
+            "Parameter `bogus` is not a valid key-word argument; tools/list has",
+        ),
         ("ghost", {}, "Unknown tool"),
     ]
 
@@ -268,11 +284,6 @@ def test_mcp_tools_return_results_or_an_error_message(served: Served) -> None:
     for (name, _, words), answer in zip(calls, answers, strict=True):
         assert answer.content[0].text.startswith(words) and answer.isError == bool(words), name
     (hit,) = json.loads(answers[0].content[0].text)
-        (
-            "race",
-            {"question": QUESTION, "bogus": 1},
-            "Parameter `bogus` is not a valid key-word argument; tools/list has",
-        ),
     assert hit["document"] == "bread.md" and "rise" in hit["text"]
     assert json.loads(answers[1].content[0].text)["outputs"] == 2
 
@@ -284,6 +295,8 @@ def test_mcp_has_tools_only_and_the_same_guards_as_other_routes(served: Served) 
     assert served.ask("POST", path, ping, Origin="http://evil.example", **accept).status == 403
     assert served.ask("POST", path, ping, Host="evil.example", **accept).status == 400
     assert served.ask("POST", path, {"x": "y" * MAX_BODY}, **accept).status == 413
+    damaged = served.ask("POST", path, b'{"x": "\xff"}', **accept)
+    assert (damaged.status, damaged.text) == (400, "The body is not UTF-8 text; send JSON in UTF-8.")
     for route in ("sse", "messages/", "messages/?session_id=1"):
         assert served.ask("GET", path + route).status == 404 and served.ask("POST", path + route, {}).status == 404
 
@@ -294,8 +307,6 @@ def test_mcp_has_tools_only_and_the_same_guards_as_other_routes(served: Served) 
             return str(error)
 
     assert with_mcp_session(served, read) == "This server has tools only."
-    damaged = served.ask("POST", path, b'{"x": "\xff"}', **accept)
-    assert (damaged.status, damaged.text) == (400, "The body is not UTF-8 text; send JSON in UTF-8.")
 
 
 def test_a_tool_call_stops_when_its_caller_disconnects() -> None:
