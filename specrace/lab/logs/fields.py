@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from specrace.core.errors import shorten
@@ -82,29 +83,34 @@ def unread_fields(row: Row, exchanges: Iterable[Exchange]) -> list[str]:
     known = list(exchanges)
     if not known or any(isinstance(exchange.prompt, tuple) for exchange in known):
         return []
+    read = dict.fromkeys(text for exchange in known for text in _texts(exchange))
     # A text that --columns leaves out may be a part of the prompt.
     texts = [*leaves(row), *leaves(row.others if isinstance(row, RenamedRow) else {})]
+    candidates = {text: name for name, text in texts if text not in read and _has_words(name, text)}
     # Whoever joins a stream reads all of it.
-    candidates = {text: name for name, text in texts if _may_be_read(name, text) and parse_events(text) is None}
+    candidates = {text: name for text, name in candidates.items() if parse_events(text) is None}
     if not candidates:
         return []
-    read = [_normal(text) for exchange in known for text in _texts(exchange)]
-    whole = "\0".join(read)
+    parts = [_normal(text) for text in read]
+    whole = "\0".join(parts)
     others = [(name, _normal(text)) for text, name in candidates.items() if _normal(text) not in whole]
-    return list(dict.fromkeys(name for name, text in others if _holds_more(name, text, read)))
+    return list(dict.fromkeys(name for name, text in others if _holds_more(name, text, parts)))
 
 
-def _may_be_read(name: str, text: str) -> bool:
-    """Whether a field may hold text that a model reads, by its name and the number of words."""
-    ignored = _NOT_READ.intersection(name.lower().split("."))
-    if ignored == {"description"} and _IN_TOOLS.search(name):
-        ignored = set()
-    return not ignored and _has_words(name, text)
+@lru_cache(maxsize=1024)
+def _min_words(name: str) -> int:
+    """How many words a field's text has at least, if a model may have read it; 0 if no model reads such a field."""
+    names = name.lower().split(".")
+    ignored = _NOT_READ.intersection(names)
+    if ignored and not (ignored == {"description"} and _IN_TOOLS.search(name)):
+        return 0
+    return MIN_SYSTEM_WORDS if names[-1] in _SYSTEM else MIN_WORDS
 
 
 def _has_words(name: str, text: str) -> bool:
-    min_words = MIN_SYSTEM_WORDS if name.lower().rsplit(".", 1)[-1] in _SYSTEM else MIN_WORDS
-    return len(text.split(None, min_words)) >= min_words
+    """Whether a field may hold text that a model reads, by its name and the number of words."""
+    min_words = _min_words(name)
+    return min_words > 0 and len(text.split(None, min_words)) >= min_words
 
 
 def _holds_more(name: str, text: str, read: list[str]) -> bool:

@@ -155,11 +155,19 @@ def repeats_prompt(exchange: Exchange) -> bool:
     written = output.get("content") if isinstance(output, dict) else output
     if not isinstance(asked, str) or not isinstance(written, str):
         return False
-    asked, written = (" ".join(_SPECIAL.sub(" ", text).split()) for text in (asked, written))
-    if len(asked.split(None, MIN_REPEATED)) < MIN_REPEATED or asked not in written:
+    asked = _plain(asked)
+    first_words = asked.split(None, MIN_REPEATED)[:MIN_REPEATED]
+    if len(first_words) < MIN_REPEATED or not all(word in written for word in first_words):
         return False
-    before, _, _ = written.partition(asked)
+    before, repeated, _ = _plain(written).partition(asked)
+    if not repeated:
+        return False
     return not before or _BEFORE_USER.search(before[-_BEFORE_CHARACTERS:]) is not None
+
+
+def _plain(text: str) -> str:
+    """A text without special tokens, with one space between words."""
+    return " ".join(_SPECIAL.sub(" ", text).split())
 
 
 def hides_reasoning(exchange: Exchange) -> bool:

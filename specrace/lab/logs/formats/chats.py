@@ -48,6 +48,8 @@ _MEDIA = re.compile(r"(?:image|video|audio)s?(?:_?(?:path|file|url|data|bytes|ba
 # A message's field with its time, and a time as text that can be compared.
 _TIMES = ("created_at", "createdAt", "create_time", "timestamp", "time", "date", "ts")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+# The seconds from 1970 to 1973. A smaller number in a field `time` is how long something took.
+_MIN_TIME = 100_000_000
 _HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 
 
@@ -139,7 +141,9 @@ def _falls(logged: list[Any], name: str) -> bool:
     """Whether the last message is older than the first, by the field `name`. Between them, times may differ by more
     than the order tells, as those of tools that ran at once."""
     times = [message[name] for message in logged if isinstance(message, dict) and message.get(name) is not None]
-    if all(type(time) in (int, float) for time in times) or all(_DATE.match(str(time)) for time in times):
+    min_time = _MIN_TIME if name == "time" else 0
+    are_numbers = all(type(time) in (int, float) and time >= min_time for time in times)
+    if are_numbers or all(_DATE.match(str(time)) for time in times):
         return bool(times) and times[-1] < times[0]
     return False
 

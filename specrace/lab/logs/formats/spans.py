@@ -50,7 +50,7 @@ _FIELDS = {"role", "content", "parts", "tool_calls", "message"}
 _CONVERSE = {"text", "toolUse", "toolResult", "reasoningContent"}
 # What a span is of, in the words of the GenAI conventions, of OpenInference and of OpenLLMetry.
 _KINDS = ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind")
-_CALLS = re.compile("chat|complet|generat|respon|llm|infer", re.IGNORECASE)
+_CALLS = re.compile("chat|complet|generat|respon|llm|infer|invoke_?model|convers|predict", re.IGNORECASE)
 _NOT_A_CALL = "the span is of an agent, a tool or a workflow, and repeats what the spans of a model's calls have"
 _COUNTS = {
     "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),

@@ -54,6 +54,11 @@ def test_an_unreadable_conversation_is_reported(messages: Any, reason: str) -> N
         list(OpenAIChat().read({"messages": messages}))
 
 
+def test_how_long_messages_took_is_no_order() -> None:
+    (only,) = OpenAIChat().read({"messages": [USER | {"time": 2.5}, ANSWER | {"time": 0.3}]})
+    assert only.output == ANSWER
+
+
 @pytest.mark.parametrize("times", [(4, 3, 2, 1), ("2026-02-01T10:00", "2026-02-01T09:00", "2026-01-31", "2026-01-30")])
 def test_messages_from_the_newest_to_the_oldest_are_refused(times: Any) -> None:
     messages = [message | {"created_at": time} for message, time in zip([ANSWER, USER] * 2, times, strict=True)]

@@ -101,6 +101,8 @@ READ_AND_WRITTEN = {"gen_ai.prompt": "a", "gen_ai.completion": "b"}
         ({}, True),
         ({"gen_ai.operation.name": "text_completion"}, True),
         ({"openinference.span.kind": "LLM"}, True),
+        ({"gen_ai.operation.name": "invoke_model"}, True),
+        ({"gen_ai.operation.name": "Converse"}, True),
         ({"gen_ai.operation.name": "invoke_agent"}, False),
         ({"gen_ai.operation.name": "execute_tool"}, False),
         ({"openinference.span.kind": "CHAIN"}, False),

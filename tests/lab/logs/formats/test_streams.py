@@ -104,3 +104,23 @@ def test_a_function_call_is_streamed_in_pieces() -> None:
 def test_an_answer_that_reached_its_limit_is_read() -> None:
     ended = {"object": "response", "output": [{"type": "message", "role": "assistant", "content": WHOLE}]}
     assert answer([{"type": "response.incomplete", "response": ended}])["content"] == WHOLE
+
+
+def piece(text: str, **fields: Any) -> dict[str, Any]:
+    """A chunk of a completion, which has the form of a whole completion."""
+    return {"object": "text_completion", "choices": [{"index": 0, "text": text, "finish_reason": None}]} | fields
+
+
+@pytest.mark.parametrize("fields", [{}, {"id": "cmpl-1"}])
+def test_chunks_of_a_completion_are_one_answer(fields: dict[str, Any]) -> None:
+    chunks = [piece(BEGIN, **fields), piece(END, **fields), piece("", choices=[], usage={"completion_tokens": 9})]
+    chunks[2] |= fields
+    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    assert answer(chunks)["content"] == answer(events)["content"] == WHOLE
+    assert answer(f"data: {json.dumps(chunks[0])}\n\ndata: [DONE]")["content"] == BEGIN
+
+
+def test_completions_in_a_list_are_answers_of_their_own() -> None:
+    end = {"index": 0, "text": END, "finish_reason": "stop"}
+    for responses in ([piece(BEGIN, id="1"), piece(END, id="2")], [piece("", choices=[end])] * 2):
+        assert len(list(read_exchanges([ASK], responses, "r"))) == 2

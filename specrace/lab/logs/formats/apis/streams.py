@@ -30,6 +30,8 @@ _EVENTS = re.compile(
     r"\s*(?:[0-9a-f]{1,8}[\r\n]+|b['\"])?(?:(?:event|id|retry)?:[^\r\n]*[\r\n]\s*)*data:\s*(\{\s*\\?\")?",
     re.IGNORECASE,
 )
+# An object in the first line, and more lines after it.
+_OBJECT_LINES = re.compile(r"\s*\{[^\r\n]*\}\s*[\r\n]\s*\S")
 _MIN_WORDS = 4
 _NOT_DATA = ("event:", "id:", "retry:", ":")
 # Stands for a line that is no event: to recognise a stream must not raise an error, and to join it must.
@@ -40,7 +42,21 @@ def is_stream(value: object) -> bool:
     """Whether a list has the chunks of a streamed response."""
     if not isinstance(value, list) or not value or not all(isinstance(chunk, dict) for chunk in value):
         return False
-    return any(_is_chunk(chunk) or _UNREADABLE in chunk for chunk in value)
+    return any(_is_chunk(chunk) or _UNREADABLE in chunk for chunk in value) or _are_of_completion(value)
+
+
+def _are_of_completion(chunks: list[Row]) -> bool:
+    """Whether these are the chunks of one completion, each of which looks like a whole completion."""
+    if len(chunks) < 2 or not all(map(_is_completion, chunks)):
+        return False
+    ids = {str(chunk.get("id") or "") for chunk in chunks}
+    return len(ids) == 1 and ("" not in ids or not any(part.get("finish_reason") for part in chunks[0]["choices"]))
+
+
+def _is_completion(chunk: Row) -> bool:
+    choices = chunk.get("choices")
+    is_completion = chunk.get("object") == "text_completion" and isinstance(choices, list)
+    return is_completion and all(isinstance(part, dict) for part in choices)
 
 
 def _is_chunk(chunk: Row) -> bool:
@@ -67,14 +83,16 @@ def parse_events(text: str) -> list[Row] | None:
     Of a stream that is cut, or of an unknown API, the chunks are such that `join_stream` refuses them.
     """
     events = _EVENTS.match(text)
+    if not events and _OBJECT_LINES.match(text) is None:
+        return None
     lines = [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
     if events:
         lines = [line.removeprefix("data:").strip() for line in lines if not line.startswith(_NOT_DATA)]
-    elif len(lines) < 2 or not lines[0].startswith("{"):
-        return None
     parsed = [json_or_text(line) for line in lines if line not in ("", "[DONE]")]
     chunks: list[Row] = [chunk if isinstance(chunk, dict) else {_UNREADABLE: chunk} for chunk in parsed]
-    if any(map(_is_chunk, chunks if events else chunks[:1])):
+    if any(map(_is_chunk, chunks if events else chunks[:1])) or _are_of_completion(chunks):
+        return chunks
+    if events and len(chunks) == 1 and _is_completion(chunks[0]):
         return chunks
     return [{_UNREADABLE: lines[0]}] if events and events[1] else None
 
