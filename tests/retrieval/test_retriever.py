@@ -125,7 +125,7 @@ def test_near_duplicates_are_marked_once(recorder: RecordingEmbedder, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "question", ["How do I reset my router password?", "?", "asdf qwer zxcv", "\u202e", "x" * 50_000]
+    "question", ["How do I reset my router password?", "?", "asdf qwer zxcv", "\u202e?", "x" * 50_000]
 )
 def test_an_unanswerable_question_has_no_evidence(
     documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path, question: str
@@ -176,7 +176,7 @@ def test_the_cache_of_sentence_vectors_is_bounded(
     assert len(recorder.embedded) > 2
 
 
-@pytest.mark.parametrize("question", ["", " \n\t"])
+@pytest.mark.parametrize("question", ["", " \n\t", "\u202e"])
 def test_blank_question_is_refused(
     documents: list[Document], recorder: RecordingEmbedder, tmp_path: Path, question: str
 ) -> None:
