@@ -40,7 +40,7 @@ export const cases = {
     ];
   },
   "a short link has a code": () => [
-    ["#shared=0a1b", "#shared=0A1b.", "#shared=", "#shared=../x", "#race=0a1b", ""].map((hash) => [
+    ["#shared=0a1b", "#shared=0A1b).", "#shared=", "#shared=../x", "#race=0a1b", ""].map((hash) => [
       readShareCode(hash),
       containsRace(hash),
     ]),

@@ -10,8 +10,8 @@ let updatesAddress = false;
 let addressTimer;
 const RACE_PREFIX = "#race=";
 const SHARED_PREFIX = "#shared=";
-// After a code, chats may take a mark of the sentence into the link.
-const CODE = /^#shared=([0-9a-z]+)[^0-9a-z]?$/i;
+// After a code, chats may take marks of the sentence into the link.
+const CODE = /^#shared=([0-9a-z]+)[^0-9a-z]*$/i;
 // Browsers, mail and chats accept links of some ten thousand characters.
 const MAX_LINK_BYTES = 48_000;
 // What an exported file has in the place of its races (ui/stage/html_file.py).
