@@ -43,7 +43,7 @@ from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_line
 ReportBad = Callable[[int, str], None]
 
 # The text of a Python object, which is not JSON.
-_PYTHON_LITERAL = re.compile(rb"\s*\[?\s*\{\s*'")
+_PYTHON_LITERAL = re.compile(rb"\s*(?:\[\s*)?\{\s*'")
 # Text such as a date and a level, which a logger writes before the JSON.
 _PREFIX = re.compile(rb"\s*[^{\[\"]{1,200}\{\s*[\"']")
 _EVENT = re.compile(rb"\s*(?:data|event): ?")

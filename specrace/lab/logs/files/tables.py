@@ -41,7 +41,7 @@ _TEXT_COLUMNS = {
 # Lists that a request or a response has.
 _LISTS = ("messages", "choices", "contents", "candidates", "generations")
 # The text of a Python object, which pandas' to_csv writes in place of JSON, and what shows that it holds messages.
-_PYTHON_OBJECT = re.compile(r"\s*\[?\s*\{\s*'")
+_PYTHON_OBJECT = re.compile(r"\s*(?:\[\s*)?\{\s*'")
 _PYTHON_MESSAGE = re.compile(
     r"'(?:message\.)?(?:role|from)': '(?:system|developer|user|human|assistant|gpt|model|tool|function)'|"
     rf"'(?:{'|'.join(_LISTS)})': \[+\{{"

@@ -55,8 +55,9 @@ def _are_of_completion(chunks: list[Row]) -> bool:
 
 def _is_completion(chunk: Row) -> bool:
     choices = chunk.get("choices")
-    is_completion = chunk.get("object") == "text_completion" and isinstance(choices, list)
-    return is_completion and all(isinstance(part, dict) for part in choices)
+    if chunk.get("object") != "text_completion" or not isinstance(choices, list):
+        return False
+    return all(isinstance(part, dict) for part in choices)
 
 
 def _is_chunk(chunk: Row) -> bool:
