@@ -30,7 +30,8 @@ def require_answered(row: Row) -> None:
         if _FAILED.fullmatch(str(row.get(name)).strip()):
             raise ValueError(f"the request failed with the status {shorten(row[name], 20)}")
     error = row.get("error")
-    if isinstance(error, dict | str) and error and str(error).strip().lower() not in _NO_ERROR:
+    is_said = error is True or (isinstance(error, dict | str) and bool(error))
+    if is_said and str(error).strip().lower() not in _NO_ERROR:
         raise ValueError("the request failed (its field error is not empty)")
     origin = row.get("cache_reference_id")
     if (

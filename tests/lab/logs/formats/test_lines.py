@@ -67,6 +67,7 @@ def test_guidellm_logs_reasoning_and_calls_beside_the_output() -> None:
         ({"status_code": "503"}, "failed with the status 503"),
         ({"status": "error"}, "failed with the status error"),
         ({"error": "timeout"}, "the request failed"),
+        ({"error": True}, "the request failed"),
         ({"response": "<html><head><title>502 Bad Gateway</title></head></html>"}, "error page"),
         ({"response_status": 500}, "failed with the status 500"),
         ({"response": {"status_code": 429, "body": {"error": {"message": "x"}}}}, "the request failed"),
