@@ -19,6 +19,7 @@ CHAT = {"choices": [{"message": {"role": "assistant", "content": "b"}}]}
     [
         *({"answer": "Oslo", "sure": True}, {"text": "b", "done": False}, {"response": "b", "result": {"x": 1}}),
         *({"question": "q", "choices": [{"text": "b"}]}, {"results": ["b"]}, {"candidates": [{"name": "b"}]}),
+        {"choices": ["b", "c"]},
         *({"type": "message", "text": "b"}, {"output": {"x": 1}}, [{"text": "b"}, {"text": "c"}]),
     ],
 )

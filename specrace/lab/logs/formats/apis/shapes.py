@@ -63,8 +63,10 @@ def _holds_answers(body: Row, depth: int) -> bool:
     lists = [name for name in LISTS if _has_list(body, name)]
     if is_marked and (lists or any(isinstance(body.get(name), str) for name in (*TEXTS, "output"))):
         return True
+    if body.keys() == {"choices"} and lists and all(isinstance(choice, dict) for choice in body["choices"]):
+        return True
     # A model names no field so.
-    if body.keys() == {"choices"} or any(isinstance(body.get(name), str) for name in ("outputText", "output_text")):
+    if any(isinstance(body.get(name), str) for name in ("outputText", "output_text")):
         return True
     output = body.get("output")
     if isinstance(output, list | dict) and ({"id", "status"} <= body.keys() or is_response(output, depth + 1)):
