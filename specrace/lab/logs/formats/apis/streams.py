@@ -31,7 +31,7 @@ _EVENTS = re.compile(
     re.IGNORECASE,
 )
 # An object in the first line, and more lines after it.
-_OBJECT_LINES = re.compile(r"\s*\{[^\r\n]*\}\s*[\r\n]\s*\S")
+_OBJECT_LINES = re.compile(r"\s*\{[^\r\n]*\}[ \t]*[\r\n]\s*\S")
 _MIN_WORDS = 4
 _NOT_DATA = ("event:", "id:", "retry:", ":")
 # Stands for a line that is no event: to recognise a stream must not raise an error, and to join it must.
