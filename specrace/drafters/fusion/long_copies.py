@@ -75,8 +75,9 @@ class LongCopyFusion(FusionDrafter):
                 break
             negative_prob, parent, _, token, share = heappop(heap)
             prob = -negative_prob
-            # Between two knots the gain is linear, or flat after it fell, so its maximum is at a knot.
-            if all(gain(knot) <= best for knot in knots if knot > node):
+            # Between two knots the gain is linear, or flat after it fell, so its maximum is at a knot. The next node's
+            # gain is asked first because it is mostly enough.
+            if gain(node + 1) <= best and all(gain(knot) <= best for knot in knots if knot > node):
                 break
             self._add(growth, parent, token, share)
             node += 1
