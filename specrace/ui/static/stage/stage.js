@@ -100,8 +100,7 @@ export class Stage {
     this.node.dataset.mode = mode;
     this.passages.live = mode === "live";
     this.passages.redraw();
-    for (const name of [".podium", ".tally"]) this.find(name).hidden ||= mode !== "result";
-    this.find(".again").hidden ||= mode !== "result";
+    for (const name of [".podium", ".tally", ".again"]) this.find(name).hidden ||= mode !== "result";
   }
 
   announce(text, kind = "") {
@@ -133,10 +132,11 @@ export class Stage {
     this.announce(text, "bad");
   }
 
-  // Shows what is wrong with the settings in the address. Nothing plays until the visitor acts.
+  // Shows what is wrong with the settings in the address. Nothing plays on, or begins, until the visitor acts.
   refuseAddress(text) {
     send(this.node, "refused");
     this.gallery.cancelAutomatic();
+    this.pause();
     this.showPhase("failed", text);
   }
 
