@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from specrace.lab.logs.files.sources import count_files
 from specrace.lab.logs.formats.base import Exchange
+from specrace.lab.logs.formats.paths import leaves
 from specrace.lab.logs.request_options import ignores_end, request_options
 
 MAX_KINDS = 30
@@ -63,7 +64,8 @@ class Remarks:
         self.requests += 1
         past_end = (_PAST_END,) if ignores_end(exchange.parameters) else ()
         echo = (_ECHO,) if repeats_prompt(exchange) else ()
-        self.count(dict.fromkeys((*exchange.warnings, *warnings, *past_end, *echo)))
+        escaped = (_ESCAPED,) if escapes_line_ends(exchange) else ()
+        self.count(dict.fromkeys((*exchange.warnings, *warnings, *past_end, *echo, *escaped)))
         self.options.update(request_options(exchange.parameters))
         self._compare(exchange, prompt_tokens, output_tokens)
 
@@ -119,6 +121,10 @@ _PAST_END = (
 _ECHO = (
     "the output repeats the whole prompt before the answer; if the model did not write that, copying looks far too "
     "good: log the new text only"
+)
+_ESCAPED = (
+    r"the texts have the two characters \n and no line end; if the logger wrote \n in place of line ends, as "
+    "tab-separated exports of databases and JSON that is quoted twice do, the figures are wrong: export JSON or CSV"
 )
 _GAPS = {
     "reasoning": "{share}: the usage counts {gap.counted:,} tokens of reasoning, and the reasoning is not in the log.",
@@ -176,3 +182,13 @@ def hides_reasoning(exchange: Exchange) -> bool:
     if reasoning < SLACK or not isinstance(exchange.output, dict):
         return False
     return not exchange.output.get("reasoning_content")
+
+
+def escapes_line_ends(exchange: Exchange) -> bool:
+    r"""Whether an exchange of texts has \n as two characters in its output, and no line end anywhere."""
+    if isinstance(exchange.output, tuple):
+        return False
+    output = [text for _, text in leaves(exchange.output)]
+    if not any(r"\n" in text for text in output):
+        return False
+    return not any("\n" in text for text in (*output, *(text for _, text in leaves(exchange.prompt))))

@@ -28,6 +28,7 @@ from specrace.lab.logs.formats.base import Row, Tokens
 from specrace.lab.logs.formats.measured import Measured, read_measured
 from specrace.lab.logs.formats.responses import Batch
 from specrace.lab.logs.formats.specrace import SpecraceFormat
+from specrace.lab.logs.missing_history import Conversations
 from specrace.lab.logs.recognition import UNEXPECTED, Recogniser
 from specrace.lab.logs.redaction import explain_redaction
 from specrace.lab.logs.remarks import Remarks
@@ -89,6 +90,7 @@ class TranscriptFile:
         self.columns = columns
         self.seen = set[str]() if seen is None else seen
         self.remarks = Remarks()
+        self._conversations = Conversations()
         self._tokens = LogTokens(tokenize, chat, vocab_size)
         self._recogniser = Recogniser(find_format(format) if format else None, columns)
         self._bad_lines = BadLines(skip=skip_bad)
@@ -216,7 +218,7 @@ class TranscriptFile:
         try:
             for exchange in self._new_exchanges(read(row), exchanges):
                 try:
-                    transcript = self._transcript(exchange, reader)
+                    transcript = self._transcript(exchange, reader, self._conversations.explain(row, exchange))
                 except ValueError as error:
                     # A session's line may complete several answers, which do not depend on one another.
                     if not is_session:
@@ -266,8 +268,8 @@ class TranscriptFile:
         parts = (exchange.id, exchange.category, exchange.prompt, exchange.output)
         return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()
 
-    def _transcript(self, exchange: Exchange, reader: Format) -> Transcript:
-        """The transcript of an exchange. Raises ValueError if it cannot be used."""
+    def _transcript(self, exchange: Exchange, reader: Format, doubt: str) -> Transcript:
+        """The transcript of an exchange. Raises ValueError if it cannot be used. `doubt`: a remark on it, or ""."""
         reason = explain_redaction(exchange, own_record=isinstance(reader, AgentSession))
         if reason:
             raise ValueError(reason)
@@ -278,6 +280,7 @@ class TranscriptFile:
             measured = read_measured(exchange.draft_counts, exchange.usage.output or len(output))
         except ValueError as error:
             warnings = (*warnings, str(error))
+        warnings = (*warnings, doubt) if doubt else warnings
         self.remarks.add(exchange, warnings, len(prompt), len(output))
         size = self._tokens.vocab_size or max(max(prompt), max(output)) + 1
         options = request_options(exchange.parameters)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from specrace.lab.logs.formats.base import Exchange, Usage
@@ -88,3 +90,22 @@ def test_an_output_that_repeats_its_prompt_is_reported(prompt: object, output: o
     remarks = Remarks()
     remarks.add(Exchange(prompt, output), (), 20, 25)  # type: ignore[arg-type]
     assert any("repeats the whole prompt" in sentence for sentence in remarks.sentences()) is is_reported
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "is_reported"),
+    [
+        ("a", r"b\nc", True),
+        ("a", "b\nc", False),
+        ("a", "print('b\\n')\nprint('c')", False),
+        ("a\nb", r"b\nc", False),
+        (MESSAGES, ANSWER | {"content": r"b\nc"}, True),
+        ((1, 2), (3, 4), False),
+    ],
+)
+def test_line_ends_that_a_logger_wrote_as_two_characters_are_reported(
+    prompt: Any, output: Any, is_reported: bool
+) -> None:
+    remarks = Remarks()
+    remarks.add(Exchange(prompt, output), (), 30, 30)
+    assert [r"the two characters \n" in sentence for sentence in remarks.sentences()] == [True] * is_reported

@@ -268,3 +268,20 @@ def test_equal_answers_to_one_request_and_answers_without_an_id_all_count(tmp_pa
     twice = sample(response={"choices": [{"text": "cd"}] * 2})
     log = TranscriptFile(write(tmp_path / "t.jsonl", twice, *[sample(id=None)] * 2), tokenize=by_letter)
     assert len(list(log)) == 4
+
+
+def history_remarks(tmp_path: Path, *rows: dict[str, Any]) -> list[str]:
+    """What a log of these rows is said to lack."""
+    log = TranscriptFile(write(tmp_path / "t", *rows), tokenize=by_letter)
+    list(log)
+    return [sentence for sentence in log.remarks.sentences() if "has the same" in sentence]
+
+
+def test_turns_of_a_conversation_without_the_turns_before_them_are_reported(tmp_path: Path) -> None:
+    def row(name: object, prompt: str) -> dict[str, Any]:
+        return {"session_id": name, "prompt": prompt, "output": "b"}
+
+    rows = [row("x", "a"), row(7, "a"), row("x", "c"), row("x", "d")]
+    (sentence,) = history_remarks(tmp_path, *rows)
+    assert sentence.startswith("2 of 4 requests (50 %): an earlier row has the same session_id")
+    assert history_remarks(tmp_path, row("x", "a"), row("y", "a"), row(None, "a"), row(None, "a")) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -108,11 +109,21 @@ def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, R
         if cells is None:
             return
         if not header:
-            header = cells
+            header = _distinct(cells)
         elif cells:
             fits = len(cells) == len(header)
             reason = "the row has more or fewer cells than the header"
             yield table.line_num + skipped, dict(zip(header, cells, strict=True)) if fits else reason
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """The columns' names, in which a name that an earlier column has gets a number: text, text_2."""
+    counts = Counter[str]()
+    distinct = []
+    for name in names:
+        counts[name] += 1
+        distinct.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
+    return distinct
 
 
 def find_delimiter(first_line: str, *, is_tsv: bool) -> str:

@@ -34,6 +34,20 @@ _LOGGED = re.compile(
     )""".replace("QUOTE", r"""\\{0,9}["']"""),
     re.VERBOSE | re.DOTALL,
 )
+# The text of a Python object of a client library: with the class's name, as repr() writes it, or without, as pydantic's
+# str() does. OpenAI's, Anthropic's, Google's, LiteLLM's, Ollama's and vLLM's responses, and LangChain's messages.
+_PYTHON_TEXT = re.compile(
+    r"""\s*(?:
+      (?:Parsed)?Chat(?:Completion|CompletionMessage|Response)\(\w+=
+    | (?:Completion\(id|ModelResponse\(\w+|GenerateContentResponse\(\w+)=
+    | (?:RequestOutput\(request_id|LLMResult\(generations)=
+    | Message\(id='msg_ | Response\(id='resp_
+    | (?:messages=)?\[?(?:System|Human|AI|Tool|Chat)Message(?:Chunk)?\(content=
+    | content=['"\[].*\ (?:additional_kwargs|response_metadata)=\{
+    | (?:id|model)='[^']*'\ (?=\w+=).*\b(?:choices=\[Choice\(|message=Message\(|content=\[TextBlock\()
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -151,6 +165,10 @@ def require_whole(name: str, text: str) -> str:
     Tracers and tables cut long values, and Python's str() writes no JSON; the text is then neither what a model read
     nor what it wrote.
     """
+    if _PYTHON_TEXT.match(text):
+        raise ValueError(
+            f"{name} is the text of a Python object, not what the model read or wrote; log its JSON (model_dump_json())"
+        )
     if _LOGGED.match(text) is None:
         return text
     try:

@@ -9,6 +9,7 @@
 - Vertex AI's logged requests: full_request, full_response (docs.cloud.google.com/vertex-ai, request-response logging);
   Bedrock's batches: modelInput, modelOutput; OpenAI's preference data: input, preferred_output.
 - genai-perf's requests: request_inputs.payload, response_outputs (triton-inference-server/perf_analyzer, genai-perf).
+- llm's log of prompts: prompt_json, which holds the earlier turns, prompt, response (llm.datasette.io, logging).
 - LiteLLM's spend log: messages, response, proxy_server_request (docs.litellm.ai/docs/proxy/ui_logs).
 """
 
@@ -38,6 +39,7 @@ _REQUESTS = (
     "input",
     "messages",
     "contents",
+    "promptjson",
     "promptmessages",
     "inputmessages",
     "payload",

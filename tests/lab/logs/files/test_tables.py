@@ -57,6 +57,15 @@ def test_columns_with_our_names_need_no_mapping(tmp_path: Path) -> None:
     assert list(TranscriptFile(path)) == [Transcript("", "none", (1,), (2,), 3)]
 
 
+def test_a_column_named_twice_is_not_read_in_place_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("prompt,response,response\nWhat?,The tide rises.,Another model wrote this text.\n")
+    log = TranscriptFile(path, tokenize=by_letter)
+    (transcript,) = log
+    assert "".join(map(chr, transcript.output)) == "The tide rises."
+    assert "The field response_2 holds text that was not read" in log.remarks.sentences()[0]
+
+
 def test_unusable_rows_are_counted(tmp_path: Path) -> None:
     text = 'prompt,output\na\na,b,c\n\udcff,b\nab,c\n"x,y'
     file = TranscriptFile(

@@ -262,6 +262,15 @@ def test_a_last_message_that_claude_continues_is_a_prefill(model: str) -> None:
     assert "read as a finished turn" in for_another_model.warnings[0]
 
 
+def test_an_answer_that_an_earlier_turn_of_the_request_has_is_reported() -> None:
+    said = {"role": "assistant", "content": "The tide rises because the moon pulls the sea."}
+    yes = {"role": "assistant", "content": "Yes."}
+    for answer, is_reported in ((said, True), (yes, False)):
+        exchange = only({"messages": [ASK, answer, ASK]}, {"choices": [{"message": answer}]})
+        assert len(exchange.prompt) == 3
+        assert [("is the answer itself" in warning) for warning in exchange.warnings] == [True] * is_reported
+
+
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 
 

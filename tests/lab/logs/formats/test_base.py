@@ -46,6 +46,41 @@ def test_a_models_own_json_may_be_cut_off(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "ChatCompletion(id='c-1', choices=[Choice(finish_reason='stop', message=ChatCompletionMessage(content='a'))])",
+        "id='c-1' choices=[Choice(finish_reason='stop', message=ChatCompletionMessage(content='a'))] created=1",
+        "ModelResponse(id='c-1', choices=[])",
+        "Message(id='msg_1', content=[TextBlock(text='a', type='text')], role='assistant')",
+        "model='m' created_at='2025' done=True message=Message(role='assistant', content='a')",
+        "content='a b' additional_kwargs={} response_metadata={'model_name': 'm'} id='run-1'",
+        "[SystemMessage(content='a', additional_kwargs={}), HumanMessage(content='b')]",
+        "messages=[HumanMessage(content='b')]",
+        "RequestOutput(request_id=0, prompt='a', outputs=[])",
+    ],
+)
+def test_the_text_of_a_python_object_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="the output is the text of a Python object"):
+        read_text(text, "the output")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Message(text='hi')",
+        "ChatCompletion is a class.",
+        "content='a' is an argument.",
+        "Completion(prompt='a')",
+        "model='m' is the default; message=Message(...) is not.",
+        "id='a' class='b'",
+    ],
+)
+def test_a_model_may_write_python(text: str) -> None:
+    assert read_text(text, "the output") == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("content='" + " a" * 150_000, "id='a' " + "choices=" * 50_000),
         *(" " * 300_000, "\\" * 300_000, '"{' + "\\" * 300_000),
         *('{"' + '\\"' * 200_000, '{"object"' + " " * 300_000),
     ],

@@ -29,6 +29,7 @@ RESPONSE = {"choices": [{"message": ANSWER}]}
         {"sample": {"input": [ASK], "output": [ANSWER], "outputs": [ANSWER]}},
         {"messages": [ASK], "output": "a part of it", "output_message": ANSWER},
         {"inputs": [ASK], "generated_text": [ASK, ANSWER]},
+        {"prompt": "a", "system": None, "prompt_json": CHAT, "response": "b", "response_json": {"content": "b"}},
     ],
 )
 def test_requests_and_responses_have_many_names(row: Any) -> None:

@@ -20,6 +20,12 @@ _FINISHED_TURN = (
     "the request ends with a message of the assistant, which was read as a finished turn; if the model continued it, "
     "or if it was written later, the figures are wrong"
 )
+# A shorter answer, such as "Yes.", may be given again.
+_MIN_REPEATED_WORDS = 8
+_ANSWERED_EARLIER = (
+    "an earlier turn of the request is the answer itself, word for word; if the log was written after the conversation "
+    "went on, copying looks far too good: log each request before its answer is added"
+)
 
 
 def read_exchanges(request: Any, response: Any, name: str, category: str = "") -> Iterable[Exchange]:
@@ -81,7 +87,9 @@ def _without_answers(request: Request, answers: list[Answer]) -> Request:
         return replace(request, prefill="", warnings=(*request.warnings, _ANSWERED))
     last = prompt[-1]
     if last["role"] != "assistant":
-        return request
+        earlier = [_said(message) for message in prompt if message["role"] == "assistant"]
+        repeats = any(said in written and len(said[0].split()) >= _MIN_REPEATED_WORDS for said in earlier)
+        return replace(request, warnings=(*request.warnings, _ANSWERED_EARLIER)) if repeats else request
     if len(prompt) > 1 and _said(last) in written:
         return replace(request, prompt=prompt[:-1], warnings=(*request.warnings, _ANSWERED))
     return replace(request, warnings=(*request.warnings, _FINISHED_TURN))
