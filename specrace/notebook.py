@@ -111,6 +111,7 @@ def race(
     model: str | Path = ...,
     lanes: Sequence[str] = ...,
     passages: int | None = ...,
+    thinking: str = ...,
     device: str = ...,
     dtype: str | None = ...,
     runs: int = ...,

@@ -326,7 +326,7 @@ def _check_server(options: argparse.Namespace) -> None:
         if not 1 <= getattr(options, name) <= maximum:
             raise InputError(f"{flag} is {getattr(options, name)}; give 1 to {maximum}.")
     if not 0 <= options.keep_shares <= MAX_SHARE_HOURS:
-        raise InputError(f"--keep-shares is {options.keep_shares}; give 1 to {MAX_SHARE_HOURS} hours.")
+        raise InputError(f"--keep-shares is {options.keep_shares}; give 0 to {MAX_SHARE_HOURS} hours.")
     if options.keep_shares and not options.uploads:
         raise InputError("--keep-shares takes visitors' races, --no-uploads takes nothing; leave out one of the two.")
     if options.log not in LOG_FORMATS:

@@ -129,3 +129,22 @@ export function listedRow(speedup, { disturbed = false, identical = true } = {})
     date: "2026-01-02T03:04:05",
   };
 }
+
+/**
+ * Runs a function while the page may not use the browser's storage, as when a visitor forbids it: every access throws.
+ * @template T
+ * @param {() => Promise<T>} run
+ */
+export async function withoutStorage(run) {
+  const names = ["sessionStorage", "indexedDB"];
+  const before = names.map((name) => Object.getOwnPropertyDescriptor(window, name));
+  const get = () => {
+    throw new DOMException("Access is denied.", "SecurityError");
+  };
+  for (const name of names) Object.defineProperty(window, name, { configurable: true, get });
+  try {
+    return await run();
+  } finally {
+    names.forEach((name, index) => Object.defineProperty(window, name, before[index]));
+  }
+}

@@ -1,3 +1,4 @@
+import { withoutStorage } from "./fixtures.js";
 import {
   forgetOtherDocuments,
   keepDocuments,
@@ -35,4 +36,9 @@ export const cases = {
     await keepDocuments([new File(["x".repeat(12_000_000)], "b.md")]);
     return [await listKept(), []];
   },
+  "a browser that forbids storage keeps no documents": () =>
+    withoutStorage(async () => {
+      await keepDocuments([new File(["owls"], "a.md")]);
+      return [await listKept(), []];
+    }),
 };

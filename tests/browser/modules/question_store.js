@@ -1,5 +1,5 @@
 import { openStore, QuestionStore } from "../../../specrace/ui/static/questions/question_store.js";
-import { listedReel, listedRow } from "./fixtures.js";
+import { listedReel, listedRow, withoutStorage } from "./fixtures.js";
 
 const list = (id, changed) => ({ id, changed, questions: ["Why?", "How?"], settings: [["vanilla"], 8], documents: [] });
 
@@ -42,4 +42,12 @@ export const cases = {
       [false, undefined, listedReel(), undefined],
     ];
   },
+  "a browser that forbids storage": () =>
+    withoutStorage(async () => {
+      const store = await openStore();
+      return [
+        [store.keeps, await store.load()],
+        [false, undefined],
+      ];
+    }),
 };

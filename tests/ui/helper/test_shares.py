@@ -100,5 +100,5 @@ def test_by_default_nothing_is_kept() -> None:
 
 def test_hours_out_of_range_and_a_server_without_uploads_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for hours in ("-1", "8761"):
-        assert "give 1 to 8760 hours" in refusal(["--keep-shares", hours], capsys)
+        assert "give 0 to 8760 hours" in refusal(["--keep-shares", hours], capsys)
     assert "leave out one of the two" in refusal(["--keep-shares", "1", "--no-uploads"], capsys)

@@ -16,10 +16,10 @@ function readEntries() {
 // Stores entries. A browser that stores nothing, or not so much, keeps no documents.
 function writeEntries(entries) {
   try {
-    if (entries.length) sessionStorage.setItem(KEY, JSON.stringify(entries));
-    else sessionStorage.removeItem(KEY);
-  } catch {
     sessionStorage.removeItem(KEY);
+    if (entries.length) sessionStorage.setItem(KEY, JSON.stringify(entries));
+  } catch {
+    // The page works without them.
   }
 }
 

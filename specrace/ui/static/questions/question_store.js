@@ -26,8 +26,8 @@ function resultOf(request) {
   });
 }
 
-/** @returns {Promise<IDBDatabase>} */
-function openDatabase() {
+/** @returns {Promise<IDBDatabase>} rejected where the browser keeps nothing: `open` may throw */
+async function openDatabase() {
   const request = indexedDB.open(DATABASE, 1);
   request.addEventListener("upgradeneeded", () => {
     request.result.createObjectStore("lists", { keyPath: "id" });
@@ -80,8 +80,9 @@ export class QuestionStore {
    * @returns {Promise<{ list: KeptList, rows: (QuestionRow | undefined)[] } | undefined>}
    */
   async load() {
-    const id = sessionStorage.getItem(KEY);
-    if (!id || !this.database) return undefined;
+    // Where there is no database, reading the tab's storage may throw.
+    const id = this.database && sessionStorage.getItem(KEY);
+    if (!id) return undefined;
     const { lists, races } = this.stores("readonly");
     const [list, kept] = await Promise.all([resultOf(lists.get(id)), resultOf(races.getAll(racesOf(id)))]);
     if (!list) return undefined;
