@@ -17,23 +17,13 @@ from hypothesis import HealthCheck, settings
 
 from specrace.ui.helper.priority import NICENESS
 from tests import processes
+from tests.prepare import CACHE
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 pytest_plugins = ["tests.workers"]
 
-# The environment variable with the folder in which all processes of a run keep their caches.
-CACHE = "SPECRACE_TEST_CACHE"
-# What takes 12 s of processor time each and is cached on disk: embedding the bundled documents, and compiling the
-# decoder for narrow and for wide vectors. Without this, several processes would do each of them at the same time.
-PREPARE = """
-from specrace.model.forward.compiled.decoder import compile_ahead
-from specrace.workbench import Workbench
-Workbench.open()
-compile_ahead(8)
-compile_ahead(16)
-"""
 PREPARATION = pytest.StashKey[processes.Process]()
 
 BROWSER = Path(__file__).resolve().parent / "browser"
@@ -66,19 +56,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """Collect garbage less often: with Python's thresholds, it takes a seventh of the run's processor time.
 
     If several processes run the tests, start one parent for the processes that tests start, and a first such process,
-    which runs `PREPARE` while the present process collects the tests. The quick run needs neither.
+    which runs `tests.prepare` while the present process collects the tests. The quick run needs neither.
     """
     gc.set_threshold(20_000, 10, 10)
     folder = os.environ.get(CACHE)
     if config.option.workers and not is_quick(config):
         os.environ[processes.PARENT] = processes.start_parent()
         if folder:
-            config.stash[PREPARATION] = processes.start(["-c", PREPARE], env={**os.environ, "XDG_CACHE_HOME": folder})
+            config.stash[PREPARATION] = processes.start(["-m", "tests.prepare"])
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Do what each process that runs tests would do first: import the libraries, and wait for `PREPARE`."""
+    """Do what each process that runs tests would do first: import the libraries, and wait for `tests.prepare`."""
     preparation = session.config.stash.get(PREPARATION, None)
     if preparation is not None:
         for name in processes.LIBRARIES:
