@@ -292,6 +292,13 @@ def test_the_documented_words_are_few() -> None:
     assert written <= MAX_DOCS_WORDS
 
 
+def test_contributing_lists_every_measuring_program() -> None:
+    paths = (ROOT / "tests" / "measure").glob("*.py")
+    names = [path.stem for path in paths if f"python -m tests.measure.{path.stem}" in path.read_text(encoding="utf-8")]
+    table = read(ROOT / "CONTRIBUTING.md")
+    assert len(names) > 20 and [name for name in names if not re.search(rf"\| `{name}\b", table)] == []
+
+
 def slugs(page: Path) -> set[str]:
     """The anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", read(page), re.MULTILINE)
