@@ -213,7 +213,10 @@ def _large(cursor: _Cursor, path: KeyPath, is_row: IsRow) -> Iterator[tuple[int,
         raise BrokenError(cursor.line, "this JSON is nested too deeply; write plain objects")
     if cursor.take("{"):
         while not cursor.take("}"):
-            key = cursor.value()
+            try:
+                key = cursor.value()
+            except _TooLargeError:
+                raise _large_text(cursor) from None
             if not isinstance(key, str) or not cursor.take(":"):
                 raise cursor.broken()
             yield from _member(cursor, (*path, key), is_row)
@@ -224,7 +227,12 @@ def _large(cursor: _Cursor, path: KeyPath, is_row: IsRow) -> Iterator[tuple[int,
             among_rows = yield from _member(cursor, (*path, _ELEMENT), is_row, among_rows=among_rows)
             cursor.next_element("]")
     else:
-        raise BrokenError(cursor.line, f"a text of more than {_MB} MB, and nothing after it was read; leave it out")
+        raise _large_text(cursor)
+
+
+def _large_text(cursor: _Cursor) -> BrokenError:
+    """The error for a text at the position that is too large to be a value or a name."""
+    return BrokenError(cursor.line, f"a text of more than {_MB} MB, and nothing after it was read; leave it out")
 
 
 def _member(

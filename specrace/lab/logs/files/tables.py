@@ -95,7 +95,7 @@ def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, R
     except csv.Error as error:
         yield 1, f"this is not CSV ({error})"
         return
-    delimiter = find_delimiter(first_line, is_tsv=unpacked_name(name).suffix == ".tsv")
+    delimiter = find_delimiter(first_line, is_tsv=unpacked_name(name).suffix.lower() == ".tsv")
     table = csv.reader(chain(pushed_back, lines), delimiter=delimiter, strict=True)
     skipped = 1 - len(pushed_back)
     header: list[str] = []

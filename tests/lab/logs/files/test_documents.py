@@ -131,8 +131,9 @@ def test_a_document_larger_than_a_row_is_searched_part_by_part(tmp_path: Path, m
         for indent in (None, 2):
             assert read(tmp_path / "t.json", json.dumps(document, indent=indent)) == (rows, [])
     assert read(tmp_path / "t.json", json.dumps({"a": {"b": [[1] * 900]}}))[0] == []
-    _, bad = read(tmp_path / "t.json", json.dumps({"a": ["b" * 5000]}, indent=1))
-    assert len(bad) == 1 and "a text of more than" in bad[0][1]
+    for too_large in ({"a": ["b" * 5000]}, {"a": 1, "b" * 5000: 1}):
+        _, bad = read(tmp_path / "t.json", json.dumps(too_large, indent=1))
+        assert len(bad) == 1 and "a text of more than" in bad[0][1]
 
 
 @pytest.mark.parametrize(
