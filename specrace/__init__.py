@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "RaceSpec", "RecordedRace", "Sources", "generate", "load_target", "race", "show"]
 __version__ = "0.1.0"
 
-# Name -> the module that defines it. Only `load_target` and `hf` load a model library.
+# Name -> the module that defines it. Only `load_target` and `hf` import a model library.
 _MODULES = {
     "METHODS": "specrace.drafters",
     "generate": "specrace.engine.generate",

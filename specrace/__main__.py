@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line and return its exit code. An interruption is silent also while modules are imported."""
+    """Run the command line and return its exit code. Ctrl-C is silent, even while modules are still being imported."""
     try:
         from specrace.cli.main import main as run
 

@@ -90,7 +90,10 @@ def prepare(
     *,
     on_cuts: OnCuts,
 ) -> PreparedQuestion:
-    """Retrieve passages for a question {id, question}, and build its prompt. Raises InputError that names the id."""
+    """Retrieve passages for a question {id, question}, and build its prompt. Raises an InputError that names the id.
+
+    `passages` and `noise` are as in `Workbench.retrieve`.
+    """
     question_id, question = line["id"], line["question"]
     try:
         prompt, hits = workbench.make_prompt(RaceRequest(question, spec, passages, noise))
@@ -124,7 +127,10 @@ def make_answer(
     end: str,
     measured: Mapping[str, Any] | None = None,
 ) -> Answer:
-    """An answer from the token ids of an output, which ends with `end`, with its text and its groundedness."""
+    """The answer with these output token ids: decodes its text, and measures its groundedness.
+
+    `end`: why the output ends, "eos" or "length".
+    """
     question, prompt, hits = prepared.question, prepared.prompt, prepared.hits
     marks = workbench.find_thoughts(prompt)
     thoughts, text = split_thoughts(text_decoder(workbench.target.tokenizer, marks)(list(output)).strip(), marks)
@@ -173,15 +179,16 @@ def answer_once(
     resume: bool,
     on_cuts: OnCuts,
 ) -> list[Transcript]:
-    """The answers to questions {id, question, category}, in their order. Raises InputError.
+    """The answers to questions {id, question, category} as transcripts, in the same order. Raises InputError.
 
-    `about`: the model, the settings and the documents, which also decide the answers. Every answer is written into the
-    folder `out`, if given; with `resume`, answers that were written there with the same `about` are reused.
+    `about`: what else the answers depend on, such as the model and the documents. Every answer is written into the
+    folder `out`, if given; with `resume`, an answer there is reused if its question and all these settings are the
+    same. `passages` and `noise` are as in `Workbench.retrieve`.
     """
     file = None if out is None else out / ANSWERS
     rows = _read_answers(file) if file is not None and resume else {}
     keys = [json.dumps([line["question"], (passages, noise), about]) for line in lines]
-    # All prompts are built first, so that a bad question ends the work before the model has worked for long.
+    # All prompts are built first, so that a bad question is refused before any answer is generated.
     prepared = {
         key: prepare(workbench, line, spec, passages, noise, on_cuts=on_cuts)
         for key, line in zip(keys, lines, strict=True)
@@ -211,10 +218,10 @@ def _transcript(row: Mapping[str, Any], vocab_size: int) -> Transcript:
 
 
 def documents_digest(workbench: Workbench, stored: IndexHeader | None) -> str:
-    """A digest of all that decides which passages are retrieved: documents, how they are cut, and the embedder.
+    """A digest of everything that retrieval depends on: the documents, how they are cut, and the embedder.
 
-    `stored`: the header of an index on disk, if one is used. Then the digest covers the header instead of the passages,
-    and so the index's date, because the index may have been built again.
+    `stored`: the header of the index on disk, if one is used. The digest then covers the header instead of the
+    passages. The header has a date, so an index that was built again has another digest.
     """
     digest = hashlib.sha256(workbench.embedder.name.encode())
     for document in workbench.documents:
@@ -228,7 +235,7 @@ def documents_digest(workbench: Workbench, stored: IndexHeader | None) -> str:
 
 
 def _read_answers(file: Path) -> dict[str, dict[str, Any]]:
-    """Read the answers of an earlier sweep, by question and settings; an incomplete last line is cut off."""
+    """The rows of an earlier sweep's answers, by their key; an incomplete last line is removed from the file."""
     if not file.exists():
         return {}
     text = read_text(file, _MAX_ANSWERS_BYTES, "give another --out")

@@ -2,9 +2,9 @@
 
 >>> model.generate(ids, custom_generate=specrace.hf.custom_generate, method="trie", max_new_tokens=64)  # doctest: +SKIP
 
-`generate` prepares the arguments, and `custom_generate` runs the decoding loop. Greedy decoding prints the same text as
-transformers' loop. Sampling has the same distribution, but prints another text, because it uses other random numbers.
-Settings for which text or distribution would differ raise ValueError.
+`generate` prepares the arguments, and `custom_generate` runs the decoding loop. Greedy decoding gives the same text as
+transformers' loop. Sampling has the same distribution, but gives another text, because it uses other random numbers.
+Settings with which the text or the distribution would differ raise ValueError.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def custom_generate(
 ) -> Any:
     """Decode one sequence with `method`; returns ids [1, prompt + new], like `generate`.
 
-    Callers pass the keyword arguments to `generate`. `method` is a lane's name; `options`, `sources` and `draft_model`
-    (for specinfer perhaps several) are for its drafter, and so is `head`, the folder or hub id of a trained head. If
-    `num_draft` is None, it comes from the cost `curve` or from the method's default; in float32 on a CPU, a curve is
-    assumed if none is passed. If `seed` is None, it is drawn from torch's generator, so `torch.manual_seed` makes the
-    output reproducible. Raises ValueError for more than one sequence and for unsupported settings.
+    Callers pass the keyword arguments to `generate`. `method` is a lane's name. Its drafter gets `options`, `sources`,
+    `draft_model` (specinfer takes several) and `head`, the folder or hub id of a trained head. If `num_draft` is None,
+    it comes from the cost `curve` or from the method's default; in float32 on a CPU, a curve is assumed if none is
+    passed. If `seed` is None, it is drawn from torch's generator, so `torch.manual_seed` makes the output
+    reproducible. Raises ValueError for more than one sequence and for unsupported settings.
     """
     with _value_errors(), _evaluating(model):
         _refuse_modes(generation_config)
@@ -102,10 +102,12 @@ def _plan(target: Target, spec: RaceSpec, method: str, curve: CostCurve | None, 
     return plan_lane(spec, method, target.device_type, near, chains_only=target.chains_only)
 
 
-def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any) -> Tensor:
+def _collect(
+    prompt: Tensor, max_new_tokens: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any
+) -> Tensor:
     """Ids [1, prompt + new] up to the first token at which a criterion stops; also sends new tokens to the streamer."""
     length = prompt.shape[1]
-    ids = torch.nn.functional.pad(prompt, (0, room))
+    ids = torch.nn.functional.pad(prompt, (0, max_new_tokens))
     for token in tokens:
         ids[0, length] = token
         length += 1
@@ -121,7 +123,10 @@ def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: Stoppin
 def _split_criteria(
     criteria: Sequence[Any], config: GenerationConfig
 ) -> tuple[frozenset[int], int, StoppingCriteriaList]:
-    """The end tokens, the maximal length and the other criteria. Like `generate`, uses the criteria, not the config."""
+    """The end tokens, the maximum length and the other criteria.
+
+    As in `generate`, criteria override the config, which only gives the length if no criterion does.
+    """
     lengths = [criterion.max_length for criterion in criteria if type(criterion) is MaxLengthCriteria]
     eos_criteria = [criterion for criterion in criteria if type(criterion) is EosTokenCriteria]
     eos_ids = [criterion.eos_token_id.flatten().tolist() for criterion in eos_criteria]
@@ -155,7 +160,7 @@ def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None)
 
 
 def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
-    """Raises ValueError unless the model's only input is one sequence of tokens without padding."""
+    """Raise ValueError unless the model's only input is one sequence of tokens without padding."""
     if input_ids.ndim != 2 or input_ids.shape[0] != 1:
         raise ValueError(f"specrace decodes one sequence at a time and was given {input_ids.shape[0]}.")
     length = input_ids.shape[1]
@@ -174,7 +179,7 @@ def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
 
 
 def _refuse_modes(config: GenerationConfig) -> None:
-    """Raises ValueError for modes other than greedy decoding and sampling, and for outputs other than the ids."""
+    """Raise ValueError for modes other than greedy decoding and sampling, and for outputs other than the ids."""
     if (config.num_beams or 1) > 1:
         raise ValueError(f"specrace decodes greedily or samples; it has no beam search (num_beams={config.num_beams}).")
     if name := next((name for name in _MODES if getattr(config, name, None)), None):
@@ -185,11 +190,11 @@ def _refuse_modes(config: GenerationConfig) -> None:
 
 
 def _output_streamer(bound: Any, input_ids: Tensor) -> Any:
-    """The streamer for the output. It has already received the prompt, or receives it here.
+    """The streamer for the output, after it has received the prompt.
 
     `generate` of transformers 5.17 and 5.23 puts the prompt into its `streamer`, but does not pass the streamer on to
     `custom_generate`, so it is read from the frame of the calling `generate`. A streamer that was `bound` to
-    `custom_generate` by `functools.partial` has not received the prompt.
+    `custom_generate` by `functools.partial` has not received the prompt, so it gets the prompt here.
     """
     code = inspect.unwrap(GenerationMixin.generate).__code__
     frame = inspect.currentframe()
@@ -205,7 +210,10 @@ def _output_streamer(bound: Any, input_ids: Tensor) -> Any:
 def _open_target(
     model: Any, eos_ids: frozenset[int], drafting: DraftModel | Sequence[DraftModel] | None, heads: Sequence[str]
 ) -> Target:
-    """The model as a target; its tree attention is checked at the first use. Raises InputError."""
+    """The model as a target. Raises InputError.
+
+    Its tree attention is checked at the first use, and again if dtype, device or attention implementation changed.
+    """
     target = Target(model)
     if drafting:
         target.drafting, *more = drafting if isinstance(drafting, Sequence) else (drafting,)

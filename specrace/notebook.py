@@ -33,7 +33,7 @@ FRAME_HEIGHT = 720
 
 @dataclass(frozen=True, repr=False)
 class RecordedRace:
-    """A whole race. As the last line of a notebook's cell, it is played as on the page."""
+    """A whole race. A notebook cell that ends with it plays it as the page does."""
 
     events: tuple[Event, ...]
 
@@ -57,7 +57,7 @@ class RecordedRace:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a lane. Speedups and tokens per second are medians if the race was run several times."""
+        """One row per lane. Speedups and tokens per second are medians if there were several runs."""
         import pandas as pd
 
         rows = report(self.started, *ending(self.events))["lanes"]
@@ -70,7 +70,7 @@ class RecordedRace:
         save(self.events, Path(path))
 
     def export(self, path: str | Path, *, tour: bool = False) -> None:
-        """Write an HTML file that plays the race without a server, on request with the tour. Raises InputError."""
+        """Write an HTML file that plays the race without a server; `tour` adds the guided tour. Raises InputError."""
         from specrace.ui.stage.html_file import PUBLIC
 
         file = Path(path)
@@ -125,13 +125,13 @@ def race(target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, /, **how: An
 
 
 def race(target: Any, /, *prompt: Any, **how: Any) -> Any:
-    """Race the lanes on a question, and return the whole race; or on token ids, and yield its events.
+    """Race the lanes: on a question, returning the whole race; or on token ids, yielding its events.
 
     `race("What causes the tides?", documents="notes/")` retrieves passages for the question from the `documents` (files
     or folders; by default those that ship with specrace) and races on `model`, a folder, a hub id or a short name. The
     model and the documents of the last call stay loaded. `passages`: how many are retrieved; None for what suits the
-    model. `thinking`: "on" lets a model think before it answers. `runs`: how often all lanes run; the figures are then
-    medians. `settings` are fields of `RaceSpec`. Raises InputError.
+    model. `thinking`: "on" lets a model think before it answers. `runs`: how many times every lane runs; if several,
+    the table shows medians. `settings` are fields of `RaceSpec`. Raises InputError.
 
     `race(target, prompt, spec)` is `specrace.engine.race.race`.
     """

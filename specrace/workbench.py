@@ -64,7 +64,7 @@ class PreparedRace:
 
 # Adds lanes to a race: (target, prepared, stop, the race's events) -> events.
 Beside = Callable[[Target, PreparedRace, Callable[[], bool], Iterator[Event]], Iterator[Event]]
-# Runs a prepared race like `run_prepared`, but on a target that the runner has: (prepared, stop, again) -> events.
+# Runs a prepared race like `run_prepared`, but on the runner's own target: (prepared, stop, again) -> events.
 Runner = Callable[[PreparedRace, Callable[[], bool], Callable[[Repeated], bool]], Iterator[Event]]
 
 
@@ -108,7 +108,7 @@ class Workbench:
     tables: CorpusTables = field(init=False)
 
     def __post_init__(self) -> None:
-        # A bound method would create a reference cycle, and a frozen cycle would never be collected.
+        # Not a bound method: it would create a reference cycle, which is not collected after `gc.freeze`.
         self.tables = CorpusTables(partial(_tokenize, self.target, self.documents))
 
     @classmethod
@@ -186,12 +186,12 @@ class Workbench:
 
     @property
     def token_limits(self) -> list[TokenLimit]:
-        """The most tokens of a passage, for the embedder and for the target."""
+        """The maximum number of tokens of a passage, for the embedder and for the target."""
         return token_limits(self.embedder, self.target.tokenizer, self.target.max_context)
 
     @property
     def num_passages(self) -> int:
-        """How many passages the index has."""
+        """The number of passages in the index."""
         return len(self.retriever.index.passages)
 
     @property
@@ -200,7 +200,7 @@ class Workbench:
         return choose_style(self.target.tokenizer, self.target.config, self.target.prompt_style)
 
     def retrieve(self, question: str, passages: int | None = None, noise: float = 0.0, seed: int = 0) -> list[Hit]:
-        """The best `passages` passages for a question; None: as many as suit the model.
+        """The best `passages` passages for a question; None: as many as the prompt style for this model says.
 
         A share of `noise`, but never all of them, is replaced by irrelevant passages, which are drawn with `seed`.
         Raises InputError for a blank or overlong question, and for values out of bounds.

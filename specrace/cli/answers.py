@@ -30,7 +30,7 @@ from specrace.views.thoughts import describe_thoughts
 if TYPE_CHECKING:
     from specrace.answers import Answer
 
-# The file of each question set, and how many passages go into a prompt; None: as many as the model's prompt style says.
+# Question set -> its file, and how many passages go into a prompt (None: as many as the model's prompt style says).
 SETS: dict[str, tuple[Path, int | None]] = {"documents": (QUESTIONS, None), "open": (OPEN_QUESTIONS, 0)}
 
 
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     file, passages = SETS.get(source, (Path(source), None))
     passages = SETTINGS["passages"].check(passages if options.passages is None else options.passages)
     noise = SETTINGS["noise"].check(options.noise)
-    # The lane is chosen for its speed: every lane gives the same answers.
+    # `answer_question` may decode with the lane trie, so the context must have room for its drafts.
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
     address = None if options.server is None else parse_server(options.server)
     count = auto_count(source)
@@ -78,14 +78,14 @@ def run(options: argparse.Namespace) -> int:
     out = console()
     answers: list[Answer] = []
     out.quiet = options.json
-    # All prompts are built first, so that a bad question ends the command before the model has worked for long.
+    # All prompts are built first, so that a bad question ends the command before any answer is generated.
     prepared = [prepare(workbench, question, spec, passages, noise, on_cuts=report_cuts) for question in questions]
     with ExitStack() as stack:
         answer: AnswerQuestion = partial(answer_question, workbench, spec=spec)
         if address is not None:
             answer = stack.enter_context(answering(address, workbench, spec))
-        for prompt in prepared:
-            answers.append(answer(prompt))
+        for question in prepared:
+            answers.append(answer(question))
             _show(out, answers[-1])
     if options.save_transcripts is not None:
         rows = ((answer.id, answer.prompt, answer.output, answer.measured) for answer in answers)

@@ -81,7 +81,7 @@ def add_parser(commands: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `python app.py`, and return its exit code: 2 for bad input, 1 for another failure, each with a message."""
+    """Run `python app.py`, and return its exit code: 2 for bad input, 1 for any other failure; both print a message."""
     with standard_streams():
         try:
             return run(parse(space.with_environment(sys.argv[1:] if arguments is None else arguments)))
@@ -198,7 +198,7 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_watching_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say who may sign in, who may read figures, and what is logged."""
+    """Add the arguments that say who may sign in, who may read the metrics, and what is logged."""
     parser.add_argument(
         "--metrics",
         nargs="+",
@@ -332,7 +332,7 @@ def _check_server(options: argparse.Namespace) -> None:
     if options.log not in LOG_FORMATS:
         raise InputError(f"SPECRACE_LOG is {shorten(options.log)}; set it to {' or '.join(LOG_FORMATS)}.")
     check_hosts("--allowed-hosts", options.allowed_hosts)
-    # Called here only for its check, so that the first wrong flag is the one named.
+    # Called only for its check: the message must name the first wrong flag.
     read_root_path(options.root_path)
     check_origins("--frame-ancestors", options.frame_ancestors)
     for flag, names in (("--metrics", options.metrics), ("--proxies", options.proxies)):
@@ -344,9 +344,9 @@ def _check_server(options: argparse.Namespace) -> None:
 def choose_starting_model(options: argparse.Namespace) -> StartingModel:
     """The model of --model; without it the preferred model if it is on this machine, else the bundled one.
 
-    In the latter case the preferred model is fetched in the background. With --draft-model the bundled model is chosen,
-    which has the draft model's vocabulary. On ZeroGPU the preferred model is fetched before the page is served. Raises
-    InputError for a model that cannot be used, and for an adapter or a head whose model is not named.
+    While the page races with the bundled model, the other may be fetched. With --draft-model the bundled model is
+    chosen, which has the draft model's vocabulary. On ZeroGPU the preferred model is fetched before the page is served.
+    Raises InputError for a model that cannot be used, and for an adapter or a head whose model is not named.
     """
     if options.model is not None:
         return StartingModel(find_or_allow(options.model, options))

@@ -174,7 +174,7 @@ def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, li
 
 
 def lookup_lane(spec: RaceSpec) -> str:
-    """The first lane with prompt lookup, which drafts as the peers do; its name may hold options."""
+    """The name, perhaps with options, of the first lane with prompt lookup; peers get that lane's settings."""
     return next((name for name in spec.lanes if method_of(name).name == "prompt-lookup"), "prompt-lookup")
 
 
@@ -222,7 +222,7 @@ def unscriptable(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
 
 
 def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: argparse.Namespace) -> BenchPrompt:
-    """The prompt of a line, which has token ids, plain text, or a question for the retriever. Raises InputError."""
+    """The prompt from a line with token ids, plain text, or a question for the retriever. Raises InputError."""
     if "prompt_ids" in line:
         return BenchPrompt(line["id"], tuple(line["prompt_ids"]))
     if "prompt" in line:
@@ -267,7 +267,7 @@ def _source(options: argparse.Namespace) -> str:
 
 
 def without_folders(argument: str) -> str:
-    """An argument, without the folders of an absolute path: results must not reveal them."""
+    """An argument with absolute paths cut to their last part: results must not reveal the user's folders."""
     name, equals, value = argument.rpartition("=")
     path = Path(value)
     return f"{name}{equals}{path.name}" if path.is_absolute() and path.name else argument
@@ -278,7 +278,7 @@ def _progress(prompts: int, decoders: int, repetitions: int) -> Iterator[Callabl
     """Show a progress bar, if standard error is a terminal; yield the function that advances it."""
     stderr = console(stderr=True)
     with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
-        # Each prompt has a warm-up, and each repetition has a run of every decoder and a race.
+        # For each prompt: a warm-up, and in each repetition a run of every decoder and a race.
         task = bar.add_task("measuring", total=prompts * (1 + repetitions * (decoders + 1)))
         yield lambda what: bar.update(task, advance=1, description=clean(what))
 

@@ -110,7 +110,7 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_question_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say what is asked, and how often."""
+    """Add the arguments that say which questions are sent, how many at a time, and how many times."""
     parser.add_argument(
         "--prompts",
         "--questions",
@@ -204,7 +204,10 @@ def read_plan(options: argparse.Namespace) -> Plan:
 
 
 def read_servers(given: Sequence[Server], lane: ScoredLane | None) -> tuple[Server, ...]:
-    """The servers, with the flags that their commands lack. Raises InputError."""
+    """The servers; commands to launch get the flags that count steps, and the second one those of `lane`, if missing.
+
+    Raises InputError for fewer than two servers, two with one name, and what `drafting_flags` refuses.
+    """
     names = [server.name for server in given]
     if len(given) < 2:
         raise InputError(
@@ -235,7 +238,7 @@ def read_concurrency(text: str) -> tuple[int, ...]:
 
 
 def _check_enough_questions(plan: Plan) -> None:
-    """Raise InputError if a block has fewer questions than are to be sent at a time."""
+    """Raise InputError if a block has fewer questions than requests at a time."""
     for concurrency in plan.concurrencies:
         for repetition in range(plan.repetitions):
             count = len(plan.numbers(Block(plan.names[0], concurrency, repetition)))

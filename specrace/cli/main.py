@@ -80,7 +80,7 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
             options.followers, traceback = followers, options.traceback
             check_outputs(options)
             code: int = command_module(options.command).run(options)
-            # Here a full disk still gets a sentence.
+            # Flush here, where an error such as a full disk is still reported in a sentence.
             sys.stdout.flush()
             return code
         except (Exception, KeyboardInterrupt) as error:
@@ -90,7 +90,7 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
 def named_commands(words: Sequence[str]) -> Sequence[str]:
     """The one command that the arguments name, whose parser suffices; all commands if they name none or ask for help.
 
-    To import all commands takes longer than some commands run.
+    Importing all commands takes longer than some commands run.
 
     >>> named_commands(["--traceback", "lanes"])
     ('lanes',)
@@ -100,7 +100,7 @@ def named_commands(words: Sequence[str]) -> Sequence[str]:
 
 
 def add_environment_flags(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments, for `app` with the environment's flags before its own flags. Raises InputError.
+    """Return the arguments; for `app`, insert the environment's flags before its own flags. Raises InputError.
 
     `python app.py` reads these flags too.
     """

@@ -1,4 +1,4 @@
-"""`python -m specrace metrics`: what a running server's drafts bring, from its Prometheus page; asks it nothing."""
+"""`python -m specrace metrics`: what a running server's drafts bring, from its Prometheus page; sends no prompt."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def read_duration(text: str) -> float:
 
 
 def summarise(counts: Any, curve: CostCurve, seconds: float | None) -> dict[str, Any]:
-    """The counts and the figures computed from them, as JSON; a figure that cannot be computed is None."""
+    """The counts and the numbers computed from them, as JSON; a number that cannot be computed is None."""
     from specrace.servers.metrics import best_draft, shorter_drafts
 
     choices = shorter_drafts(counts.rates, curve) if counts.rates else []

@@ -26,7 +26,7 @@ from specrace.engine.repeats import RepeatUntilNarrow, repeat_times
 from specrace.engine.request import RaceRequest
 from specrace.engine.spec import DEFAULT_LANES
 
-# The time limit of "--repeat auto".
+# The time limit of "--repeat auto", in seconds.
 AUTO_S = 20.0
 REPEAT = Setting(
     "repeat",

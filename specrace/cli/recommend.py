@@ -41,7 +41,7 @@ from specrace.retrieval.documents import read_documents
 
 ASSUMED = "assumed-gpu"
 MAX_BATCH = 4096
-# The files of --out; not all of them are written by each command.
+# The files that may be written into --out, depending on the other arguments.
 OUT_FILES = (PROFILE_FILE, SIMULATORS_FILE, CORPUS_FILE, SETTINGS_FILE, *(f"{name}.txt" for name in ENGINES))
 
 
@@ -170,7 +170,7 @@ def log_names(options: argparse.Namespace) -> str:
 
 
 def holds_sweep(path: Path) -> bool:
-    """Whether this is a folder that `sweep --out` wrote, and not one of logs."""
+    """Whether this is a folder that `sweep --out` wrote, rather than logs."""
     return path.is_dir() and SweepFolder(path).holds_sweep()
 
 
@@ -224,7 +224,7 @@ def quick_sweep(
     sweep = Sweep.of(lanes, transcripts, find_curve(options.cost_curve or ASSUMED))
     # Lane 0 is vanilla.
     competing = list(range(1, len(lanes)))
-    # Each engine's export needs the best of that engine's lanes, so these also compete among themselves.
+    # The export for an engine needs the best of that engine's lanes, so they also compete among themselves.
     engine_groups = {
         name: [index for index in competing if engine.has(lanes[index].name)] for name, engine in ENGINES.items()
     }
@@ -272,7 +272,7 @@ def write(
 
 
 def _corpus(options: argparse.Namespace, transcripts: Sequence[Transcript]) -> Iterator[str]:
-    """Yield the texts of SGLang's corpus: documents, and the log's answers, each once, without those that loop."""
+    """Yield the texts of SGLang's corpus: documents, and the log's different answers, except those that loop."""
     if options.docs:
         yield from (document.text for document in read_documents(options.docs))
     if options.answers:

@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
         help="score on a Ray cluster, on whose machines specrace[ray] is installed",
     )
     parser.add_argument("--plots", action="store_true", help="also draw plots, into the folder plots of --out")
-    # The name of --plots in version 0.1.
+    # What version 0.1 called --plots.
     parser.add_argument("--pictures", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true", help="score only the cells that --out lacks")
     parser.add_argument("--by", choices=("category",), help="also show a row for each category")
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Sweep, show the figures, and draw them if asked to. Raises InputError."""
+    """Sweep, show the results, and draw plots if asked to. Raises InputError."""
     if bool(options.logs) == (options.questions is not None):
         raise InputError("Give logs, or --questions FILE.jsonl for the model to answer; one of the two.")
     if options.resume and options.out is None:
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     )
     result = report(sweep, by_category=options.by == "category")
     if plots:
-        # "pictures" is the name of version 0.1.
+        # Version 0.1 called it "pictures".
         result["plots"] = result["pictures"] = list(map(str, draw_sweep(options.out, sweep, transcripts)))
     if options.json:
         print_json(result)
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def report(sweep: Sweep, *, by_category: bool) -> dict[str, Any]:
-    """What `--json` prints: every lane's figures over all requests, over the looping ones, and for each category."""
+    """What `--json` prints: every lane's metrics over all requests, for each category, and over those that loop."""
     looping = [number for number, request in enumerate(sweep.requests) if request.looping]
     requests_by_group: dict[str, Sequence[int]] = {ALL: range(len(sweep.requests))}
     if by_category:

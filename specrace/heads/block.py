@@ -3,7 +3,7 @@
 The target's hidden states are the context: the head reads them as keys and values only. A block of rows, the pending
 token and then masks, attends to the context and to itself in both directions. In DFlash the row of each mask guesses
 the token at its own position; in DSpark every row guesses the token after it, the pending token's row too. DSpark also
-adds to the logits what a small matrix product gives for the token before.
+adds to the logits a bias that depends on the previous token. Vd is the number of tokens that a head can draft.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BlockLayer:
 
 @dataclass(frozen=True)
 class Transition:
-    """DSpark's bias [Vd] of the logits by the token before: `rows` [V, r] and a product [r] -> [Vd]."""
+    """DSpark's bias [Vd] of the logits after a token: that token's row in `rows` [V, r], and a product [r] -> [Vd]."""
 
     rows: Tensor
     product: Product
@@ -96,7 +96,7 @@ class BlockHead:
     def __init__(self, network: BlockNetwork, target: Target, label: str) -> None:
         self.network, self.target, self.label = network, target, label
         self.levels = network.levels
-        # The only layer in the compiled decoder, where the target runs in it.
+        # The layer in the compiled decoder, if the head has only one and the target runs there too.
         self.compiled: CompiledLayer | None = None
 
     @property
@@ -123,8 +123,8 @@ class BlockHead:
     def guess(self, root: int, position: int, cache: Tensor, threads: int = 0) -> Tensor:
         """Float32 logits [depth, Vd] of the tokens after the pending token `root`, which is at `position`.
 
-        `cache` [L, 2, H, T, D] has the context's columns, `position` of them, and at least two blocks' more. The
-        compiled layer runs in `threads` threads; 0 means that torch's runs.
+        `cache` [L, 2, H, T, D] has the context's `position` columns, and at least two blocks more. The compiled layer
+        runs in `threads` threads; with 0, torch's layers run instead.
         """
         network, size = self.network, self.network.block_size
         pending = embed_tokens(self.target, network.embeddings, [root])
@@ -154,7 +154,7 @@ class BlockHead:
         return self.compiled.run(rows, rotation, seen, cache[0, :, :, : position + 2 * size], threads)[1]
 
     def new_cache(self, capacity: int) -> Tensor:
-        """An empty cache for a context of `capacity` states and a block, [L, 2, H, T, D]."""
+        """An empty cache for a context of `capacity` states and two blocks, [L, 2, H, T, D]."""
         sizes, layers = self.network.layers[0].layer.sizes, len(self.network.layers)
         columns = capacity + 2 * self.network.block_size
         return torch.zeros(
@@ -203,7 +203,7 @@ class BlockSession:
 
     @property
     def room(self) -> int:
-        """How many more tokens fit the target's context, and so the head's."""
+        """How many more tokens fit in the target's context, and so in the head's."""
         return self.head.target.max_context - self._read - sum(map(len, self._features))
 
     def queue(self, features: Tensor, tokens: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""The layouts of block drafters: DFlash's and DSpark's own codes, and speculators."""
+"""The layouts of block drafters: those of DFlash's and DSpark's own code, and speculators'."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BlockBuilder(HeadParts):
     """Builds a block head."""
 
     def build(self) -> BlockHead:
-        """DFlash or DSpark, in the layouts of their own codes or of speculators."""
+        """Build DFlash or DSpark from the layout of its own code or of speculators."""
         sizes, width, settings = self.layer_sizes(), self.width, self._settings()
         levels = block_levels(settings, self.label)
         check_levels(levels, self.target.num_layers, self.label)
@@ -61,7 +61,7 @@ class BlockBuilder(HeadParts):
         return head
 
     def _settings(self) -> dict[str, Any]:
-        """A block head's config, in which `dflash_config` is no object of its own.
+        """A block head's config, with the entries of `dflash_config` moved to its top level.
 
         Raises InputError for settings that are not implemented.
         """
@@ -107,7 +107,7 @@ class BlockBuilder(HeadParts):
         return embedded
 
     def _transition(self, settings: Mapping[str, Any]) -> Transition | None:
-        """DSpark's bias by the token before, where the head has one."""
+        """DSpark's bias by the previous token, if the head has one."""
         rank = settings.get("markov_rank")
         if not rank:
             return None

@@ -14,15 +14,15 @@ from specrace.model.forward.compiled.job import KINDS, CompiledJob
 from specrace.model.forward.compiled.numbers import SILU
 from specrace.model.forward.compiled.records import LAYER
 
-# The places in the features of the layer's inputs, which are not wanted, and of its outputs.
+# Level 0, the layer's inputs, is not wanted (-1); level 1, its outputs, comes first in the features.
 _TAPS = (-1, 0)
 
 
 class CompiledLayer:
     """A head's layer, and the logits of the tokens that it can draft.
 
-    `before_attention`, `last`: weights [d] of norms, None where the head has none. Raises ValueError for sizes that are
-    not whole vectors, and for weights of other or of several dtypes.
+    `before_attention`, `last`: weights [d] of norms, None if the head has no such norm. Raises ValueError for sizes
+    that are not whole vectors, and for unsupported or mixed dtypes.
     """
 
     def __init__(

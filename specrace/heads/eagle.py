@@ -3,7 +3,7 @@
 A row of the head is a pair: the feature of position t and the token at t + 1. Its output stands for the feature of
 position t + 1, from which the target's output layer, or the head's own, gives the token at t + 2. Pairs with the
 target's own features are committed to the head's cache; draft rows, which read the head's own outputs, are
-overwritten by the next step.
+overwritten by the next step. Vd is the number of tokens that a head can draft.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class EagleNetwork(ABC):
 
     @abstractmethod
     def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
-        """(what the attention reads, the residual stream), from features [N, f] and embeddings [N, d].
+        """The attention's input and the residual stream, from features [N, f] and embeddings [N, d].
 
         With `own`, the features are outputs of this head, [N, d].
         """
@@ -74,7 +74,7 @@ class EagleOne(EagleNetwork):
 
 
 class EagleThree(EagleNetwork):
-    """EAGLE-3: joins three levels to one feature; attention reads embedding and feature side by side, normalised."""
+    """EAGLE-3: joins levels into one feature; attention reads embedding and feature side by side, normalised."""
 
     def __init__(self, layer: DraftLayer, rotations: Rotations, output_layer: OutputLayer, levels: Levels) -> None:
         self.layer, self.rotations, self.output_layer, self.levels = layer, rotations, output_layer, levels
@@ -82,8 +82,8 @@ class EagleThree(EagleNetwork):
         self.before_embedding: Tensor
         self.before_feature: Tensor
         self.norm: Tensor
-        # What some of speculators' heads do besides. The residual stream starts from the normalised feature; the next
-        # pair reads the output after the final norm; features are normalised before they are joined, in G parts, with
+        # Options that some of speculators' heads set: the residual stream starts from the normalised feature; the next
+        # pair reads the output after the final norm; levels are normalised before they are joined, in G parts, with
         # these weights [G, levels * d / G].
         self.norm_residual = self.norm_output = False
         self.before_join: Tensor | None = None
@@ -133,7 +133,7 @@ class EagleHead:
     def __init__(self, network: EagleNetwork, target: Target, label: str) -> None:
         self.network, self.target, self.label = network, target, label
         self.levels = network.levels
-        # The layer in the compiled decoder, where the target runs in it.
+        # The layer in the compiled decoder, if the target runs there too.
         self.compiled: CompiledLayer | None = None
 
     def after(self, prompt: Sequence[int], prefix: Prefix) -> PromptedEagle:
@@ -148,7 +148,7 @@ class EagleHead:
         """The layer's outputs [N, d] for pairs, and their logits [N, Vd] if the compiled layer has computed them.
 
         `cache`: see `DraftLayer.run`. With `own`, the features are earlier outputs of this head, [N, d]. The compiled
-        layer runs in `threads` threads; 0 means that torch's runs.
+        layer runs in `threads` threads; with 0, torch's layer runs instead.
         """
         embedded = self.embed(pairs.tokens).to(cache.dtype)
         inputs, rows = self.network.enter(pairs.features.to(cache.dtype), embedded, own=own)
@@ -218,7 +218,7 @@ class EagleSession:
 
     @property
     def room(self) -> int:
-        """How many more tokens fit the target's context, and so the head's."""
+        """How many more tokens fit in the target's context, and so in the head's."""
         return self.head.target.max_context - self._committed - len(self._tokens)
 
     def queue(self, features: Tensor, tokens: Sequence[int]) -> None:

@@ -2,7 +2,7 @@
 
 Head i reads a state of the last accepted token, and the embeddings of the pending token and of the i draft tokens after
 it; it guesses the next token. Plain heads read the target's hidden state. Those of Hydra++ read the output of a prefix
-layer, which attends to the hidden states of the whole text.
+layer, which attends to the hidden states of the whole text. Vd is the number of tokens that a head can draft.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class PromptedHydra:
 
 
 class HydraSession:
-    """One lane's head; see `eagle.EagleSession`. Each level of a tree takes one forward, of that depth's head."""
+    """One lane's head; see `eagle.EagleSession`. Each depth of a tree takes one forward, of that depth's head."""
 
     levels_per_forward = 1
 
@@ -162,7 +162,7 @@ class HydraSession:
 
     @property
     def room(self) -> int:
-        """How many more tokens fit the target's context."""
+        """How many more tokens fit in the target's context."""
         return self._target.max_context - self._count
 
     def queue(self, features: Tensor, tokens: Sequence[int]) -> None:
@@ -180,9 +180,9 @@ class HydraSession:
 
     @torch.inference_mode()
     def likeliest(self, paths: Sequence[Path], k: int) -> list[list[tuple[int, float]]]:
-        """For each path the k likeliest next tokens with their probabilities, the best first; one forward a length.
+        """For each path the k likeliest next tokens with their probabilities, the best first.
 
-        Returns empty lists if no token has been accepted yet.
+        Runs one forward for each length of path. Returns empty lists if no token has been accepted yet.
         """
         with self._target.between_forwards():
             state = self._read()
@@ -210,7 +210,7 @@ class HydraSession:
         return self._state
 
     def _grown(self, cache: Tensor, room: int) -> Tensor:
-        """A copy of the committed columns with room for `room` more tokens, and for `_GROWTH` others."""
+        """A copy of the committed columns with room for `room` more tokens, and then `_GROWTH`."""
         assert self.head.prefix_layer is not None
         grown = self.head.prefix_layer.new_cache(self._committed + room + _GROWTH, self._target)
         grown[:, :, : self._committed] = cache[:, :, : self._committed]

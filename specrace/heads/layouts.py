@@ -29,7 +29,7 @@ Head = BlockHead | EagleHead | MedusaHead | HydraHead | SpaceHead
 _KINDS = "EAGLE (1, 2, 3), Medusa, Hydra, DFlash, DSpark and the masks of SPACE"
 # Hydra's code spells its prefix layer in this way.
 _PREFIX_LAYER = "prefix_embeding_layer."
-# What a config of Hydra++ leaves to its target's.
+# Settings that a config of Hydra++ may leave to its target's.
 _LAYER_FIELDS = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps")
 
 
@@ -164,7 +164,7 @@ class _HeadBuilder(HeadParts):
             )
         matches = [match for name in self.checkpoint.tensors if (match := HYDRA_BLOCK.fullmatch(name))]
         num_heads = 1 + max(int(match[1]) for match in matches)
-        # Hydra++'s odd numbers: its code counts a dropout before each block.
+        # Hydra++'s blocks have odd numbers, because its code counts the dropout before each.
         first, *others = sorted({int(match[2]) for match in matches})
         blocks, outputs = list[HydraBlocks](), list[OutputLayer]()
         for head in range(num_heads):
@@ -213,6 +213,6 @@ class _HeadBuilder(HeadParts):
 def aux_levels(config: Mapping[str, Any], num_layers: int) -> Levels:
     """The levels that an EAGLE-3 head reads: its config's, or those of the reference code.
 
-    The latter are 2, the middle, and the third from the end. Raises InputError for what is no list of numbers.
+    The latter are levels 2, L // 2 and L - 3 of L layers. Raises InputError if the config has no list of numbers there.
     """
     return tuple(explicit_levels(config)) or (2, num_layers // 2, num_layers - 3)

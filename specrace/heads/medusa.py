@@ -1,7 +1,8 @@
 """Medusa (arXiv 2401.10774): heads beside the target's output layer, each of which guesses one position further ahead.
 
 Head i reads the last accepted token's hidden state and guesses the token i + 2 places after it, whatever the tokens in
-between. The first place after it is the target's own choice, the pending token.
+between. The first place after it is the target's own choice, the pending token. Vd is the number of tokens that a
+head can draft.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class MedusaSession:
 
     @property
     def room(self) -> int:
-        """How many more tokens fit the target's context."""
+        """How many more tokens fit in the target's context."""
         return self.head.target.max_context - self._count
 
     def queue(self, features: Tensor, tokens: Sequence[int]) -> None:

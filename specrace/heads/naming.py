@@ -1,8 +1,8 @@
 """The names that published layouts give to the same tensors and sizes: read into one set of names, and written back.
 
-Five layouts are their authors' own: Medusa, Hydra, EAGLE-1 and 2, and EAGLE-3. That of masks is ours, because SPACE has
-them among its target's embeddings. vLLM renames Medusa's tensors, and the library speculators those of EAGLE-3, whose
-layer's config it nests. `read_names` gives all of them the authors' names.
+Five layouts are their authors' own: Medusa, Hydra, EAGLE-1 and 2, EAGLE-3, and block drafters. That of masks is ours,
+because SPACE stores them among its target's embeddings. vLLM renames Medusa's tensors, and the library speculators
+those of EAGLE-3, whose layer's config it nests. `read_names` gives all of them the authors' names.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ def kind_of(names: Collection[str]) -> str:
 
 
 def read_names(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with its authors' names and a flat config. Raises InputError for a setting that is not built."""
+    """The checkpoint with its authors' names and a flat config. Raises InputError for an unsupported setting."""
     config: dict[str, Any] = dict(checkpoint.config)
-    # The name of speculators' own class.
+    # It names speculators' own class.
     config.pop("auto_map", None)
     nested = config.pop("transformer_layer_config", None)
     if isinstance(nested, dict):
         config = {**nested, **config}
-    engines = config.get("eagle_config")
-    if isinstance(engines, dict) and "norm_before_fc" in engines:
-        config["norm_before_fc"] = engines["norm_before_fc"]
+    eagle_config = config.get("eagle_config")
+    if isinstance(eagle_config, dict) and "norm_before_fc" in eagle_config:
+        config["norm_before_fc"] = eagle_config["norm_before_fc"]
     tensors = dict[str, Tensor]()
     for name, tensor in checkpoint.tensors.items():
         for prefix in _PREFIXES:
@@ -91,7 +91,7 @@ def read_names(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def write_names(checkpoint: Checkpoint, layout: str) -> Checkpoint:
-    """The checkpoint, which has its authors' names, in another layout. Raises InputError if its kind has none such."""
+    """The checkpoint, which has its authors' names, in another layout. Raises InputError if its kind lacks it."""
     kind = kind_of(checkpoint.tensors.keys())
     writers = _WRITERS.get(kind, {})
     if layout not in writers:
@@ -133,7 +133,7 @@ def _from_vllm(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _cut(rows: Tensor, ids: Tensor | None) -> Tensor:
-    """The rows of the tokens `ids`, as vLLM takes them from a matrix of all tokens; ids without a row cut nothing."""
+    """The rows of the tokens `ids`, as vLLM takes them from a matrix of all tokens; all rows if an id has none."""
     if ids is None or len(rows) <= ids.numel() or not 0 <= int(ids.min()) <= int(ids.max()) < len(rows):
         return rows
     return rows[ids.reshape(-1).long()]
@@ -186,8 +186,8 @@ def _to_eagle_three(checkpoint: Checkpoint) -> Checkpoint:
     """An EAGLE-3 head with its authors' names, and both of the conventions in which engines count layers."""
     config = {name: value for name, value in checkpoint.config.items() if not name.startswith("speculators_")}
     if levels := explicit_levels(config):
-        engines = config.get("eagle_config", {})
-        config |= {_AUX: levels, "eagle_config": engines | {_AUX: [level - 1 for level in levels]}}
+        eagle_config = config.get("eagle_config", {})
+        config |= {_AUX: levels, "eagle_config": eagle_config | {_AUX: [level - 1 for level in levels]}}
     config |= {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}
     return Checkpoint(checkpoint.label, config, _renamed(checkpoint.tensors, _LAYER, _OLD_LAYER))
 
@@ -220,7 +220,7 @@ def _to_speculators(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _renamed(tensors: Mapping[str, Tensor], old: str, new: str) -> dict[str, Tensor]:
-    """The tensors with `new` for `old` at the beginning of a name."""
+    """The tensors, with `new` in place of `old` at the beginning of their names."""
     return {
         f"{new}{name.removeprefix(old)}" if name.startswith(old) else name: tensor for name, tensor in tensors.items()
     }

@@ -1,4 +1,4 @@
-"""The tokens that a head can draft: all of the target's, or a shortlist of the commonest ones, with their output rows.
+"""The tokens that a head can draft: all of the target's, or a shortlist of the most common, with their output rows.
 
 A shortlist (FR-Spec, arXiv 2502.14856) makes a head's output layer cheap. In a checkpoint it is `d2t`: the difference
 between a token's id and its place in the shortlist.

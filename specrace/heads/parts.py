@@ -47,7 +47,7 @@ class HeadParts:
             )
 
     def compiled(self, layer: DraftLayer, output_layer: OutputLayer, **norms: Tensor) -> CompiledLayer | None:
-        """A head's only layer in the compiled decoder, if the target runs in it and the layer can."""
+        """A head's only layer in the compiled decoder; None if the target does not run there, or the layer cannot."""
         replay = self.target.replay
         if replay is None or not replay.own_threads:
             return None

@@ -22,7 +22,7 @@ from specrace.model.target import Target
 
 Path = tuple[int, ...]
 EMBEDDINGS = "mask_embeddings.weight"
-# A step has the square of this many rows.
+# All masks follow each draft token, so the rows of a step grow with the square of their number.
 MAX_MASKS = 16
 
 
@@ -81,7 +81,7 @@ class SpaceSession:
 
     @property
     def room(self) -> int:
-        """How many more tokens fit the target's context."""
+        """How many more tokens fit in the target's context."""
         return self.head.target.max_context - self._count
 
     def read_masks(self, logits: Tensor, tokens: Sequence[int]) -> None:

@@ -28,12 +28,12 @@ from specrace.ngrams.past import PastOutputs
 LANE = "fusion"
 # Options that vLLM decides: it verifies chains only, and gives us no documents.
 FIXED = {"chain": True, "corpus": False}
-# The option to draft from earlier answers. It is off by default, because then the speed of one request tells something
-# about the answers to others.
+# The option to draft from earlier answers. It is off by default, because with it the speed of one request reveals
+# something about the answers to others.
 PAST = "past"
 # The key in vLLM's --additional-config.
 SETTINGS, CURVE = "specrace", "cost_curve"
-# The target's token at nodes off the accepted path.
+# Stands for the target's tokens at nodes off the accepted path, which vLLM does not report.
 UNKNOWN = -1
 
 
@@ -45,11 +45,11 @@ class Fusion:
     `"past": true` it also drafts from the answers to earlier requests, the latest 64 at most.
     """
 
-    # How many tokens of requests outside the batch are kept, because preempted requests come back. The latest requests
-    # are kept first.
+    # How many tokens of requests outside the batch are kept, the latest requests first: a preempted request may come
+    # back.
     MAX_WAITING_TOKENS = 2**17
-    # How many tokens of earlier prompts and answers are kept for drafting. Beyond that the older half is dropped and
-    # the rest is indexed anew; vLLM waits for this, 1 us a token.
+    # How many tokens of earlier prompts and answers are kept for drafting. Beyond that, the older half is dropped and
+    # the rest is indexed anew, for which vLLM waits about 1 us per token.
     MAX_PAST_TOKENS = 2**16
 
     def __init__(self, vllm_config: Any) -> None:
@@ -65,7 +65,7 @@ class Fusion:
         self.requests: list[Request] = []
 
     def load_model(self, target_model: Any) -> None:
-        """Do nothing: there is no model to load. vLLM's runner for CPUs calls this even so (0.32.0)."""
+        """Do nothing: there is no model to load, but vLLM's runner for CPUs calls this anyway (0.32.0)."""
 
     def propose(
         self,
@@ -78,8 +78,8 @@ class Fusion:
 
         `sampled_token_ids`: the tokens that each row's last step emitted; none while its prompt is still being read.
         Such a row gets no draft. `token_ids_cpu` [rows, max_model_len]: prompt and output, of which the first
-        `num_tokens_no_spec` [rows] are valid, including the tokens sampled last. Both may have more rows, left over
-        from earlier requests.
+        `num_tokens_no_spec` [rows] are valid, including the tokens sampled last. These two arrays may have more rows,
+        left over from earlier requests.
         """
         rows = {
             row: token_ids_cpu[row, : int(num_tokens_no_spec[row])].copy()
@@ -119,7 +119,7 @@ class Fusion:
         return None
 
     def _new_request(self, tokens: np.ndarray, num_sampled: int) -> Request:
-        """A request that is new, or of which a step was missed."""
+        """Start a request for a row that continues no known one: it is new, or one of its steps was missed."""
         inputs = DrafterInputs(tuple(tokens.tolist()), self.vocab_size, past=() if self.past is None else self.past)
         drafter = cast(AdjustableDrafter, find_method(LANE).build(inputs, **self.options))
         return Request(tokens, drafter, TokenTree.chain(int(tokens[-1])), len(tokens) - num_sampled)
@@ -167,8 +167,8 @@ class Fusion:
 class Request:
     """A request: its `tokens` [n], prompt and output, and the `tree` that was drafted after them.
 
-    The first `num_kept` tokens are the prompt, or are kept as an earlier answer. `batch`: the batch size for which its
-    drafts are cut.
+    The first `num_kept` tokens are the prompt, or have already been added to the earlier answers. `batch`: the batch
+    size to which its drafter's cost curve is adjusted.
     """
 
     tokens: np.ndarray

@@ -25,7 +25,7 @@ from specrace.model.target import Target
 # position causes in a real model.
 TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
 # The tolerance for replays that keep float32 between layers: they skip the eager forward's bfloat16 rounding, so their
-# gap is larger. (With a wrong mask or position it is 1.7.)
+# gap is larger. (With a wrong mask or position, the gap is 1.7.)
 _LOOSE_TOLERANCE = {torch.bfloat16: 0.6}
 _MAX_REASON_CHARACTERS = 80
 # The steps of smaller models are too short to be worth the first compilation on a machine, which takes ten seconds.
@@ -170,7 +170,7 @@ def _fits_twice(model: nn.Module) -> bool:
 
 
 def _make_compiled(target: Target, store: KVStore, vector_width: int | None) -> Replay:
-    """Make the compiled decoder. Raises ImportError without numba, and ValueError if its windows are wrong."""
+    """Make the compiled decoder. Raises ImportError without numba, ValueError if it cannot run the model's layers."""
     # Imported here because the import takes half a second, which small models should not pay for.
     from specrace.model.forward.compiled.forward import CompiledForward
     from specrace.model.forward.compiled.processor import host_vector_width

@@ -70,7 +70,8 @@ def _tree_gap(target: Target, tokens: list[int]) -> float:
 def _chain_gap(target: Target, tokens: list[int]) -> float:
     """The largest gap between the logits of chains and those of decoding token by token.
 
-    Two tokens or none of a chain are rejected. Each chain is scored twice, because the first time must change nothing.
+    Of the first chain two tokens are rejected, of the others none. Each is scored twice, because scoring alone must
+    change no state.
     """
     assert target.chain_forward is not None
     prompt, decoded = tokens[:3], [*tokens[3:6], *tokens[8:]]

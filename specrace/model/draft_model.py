@@ -95,11 +95,11 @@ class DraftSession:
     def tree_likeliest(
         self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int], k: int
     ) -> list[list[tuple[int, float]]]:
-        """Read `unread`, then look at a tree of N nodes that follows it: one forward, in which the tree is not read.
+        """Read `unread` and score a tree of N nodes that follows it, in one forward; the tree is not committed.
 
         Returns, for each of `nodes`, the k likeliest next tokens and their probabilities, the best first.
         """
-        logits = self._look(unread, tree, nodes)
+        logits = self._score_nodes(unread, tree, nodes)
         with self.model.between_forwards():
             best = logits.softmax(dim=-1).topk(min(k, logits.shape[-1]), dim=-1)
         return [
@@ -108,14 +108,14 @@ class DraftSession:
         ]
 
     def tree_distributions(self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int]) -> np.ndarray:
-        """Read and look as `tree_likeliest` does; the warped distribution after each of `nodes`, float64 [n, V]."""
-        logits = self._look(unread, tree, nodes)
+        """Run the forward of `tree_likeliest`; returns the warped distributions after `nodes`, float64 [n, V]."""
+        logits = self._score_nodes(unread, tree, nodes)
         with self.model.between_forwards():
             probs: np.ndarray = warp(logits, self.params).double().softmax(dim=-1).cpu().numpy()
         return probs
 
     @torch.inference_mode()
-    def _look(self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int]) -> Tensor:
+    def _score_nodes(self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int]) -> Tensor:
         """Logits after `nodes` of a tree that follows `unread`, float [n, V]; only `unread` is committed.
 
         Raises InputError for a tree with branches if the model's layers keep a state.

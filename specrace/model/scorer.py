@@ -62,7 +62,7 @@ class Replay(Protocol):
         """A forward like this one whose second output is the features at `levels`; may be built at its first call."""
 
     def masked(self, masks: Masks) -> MaskedForward:
-        """A forward like this one that also knows the ids of `masks`; may be built at its first call."""
+        """A forward like this one that also accepts the ids of `masks`; may be built at its first call."""
 
 
 class Scorer:
@@ -128,7 +128,7 @@ class Scorer:
         return Prefix(store, since_ms(began), tuple(prompt), levels, features)
 
     def check_tokens(self, tokens: Sequence[int], subject: str) -> None:
-        """Raises InputError unless the vocabulary has all `tokens`; `subject`, such as "The prompt has", begins it."""
+        """Raises InputError unless the vocabulary has all `tokens`; `subject` ("The prompt has") begins the message."""
         if tokens and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
             raise InputError(
                 f"{subject} token {shorten(max(tokens), 20)} and {self.name} has a vocabulary of {self.vocab_size}: "
@@ -190,8 +190,8 @@ class Scorer:
         """A session for one lane, on a clone of `prefix` with room for `room` more tokens.
 
         With `graphs`, one is captured here for each row count in `rows`, before any clock starts; a tree is run by the
-        smallest that has rows enough. `head_session`, if given, gets the features of all tokens that are committed, or
-        the logits of the masks that follow every node.
+        smallest that has enough rows. `head_session`, if given, gets the features of all tokens that are committed, or
+        the logits of the masks below the last of them.
         """
         sampler = Sampler(params or SamplingParams())
         masks = masks_of(head_session)
@@ -211,7 +211,7 @@ class Scorer:
         return self.run(store, tree)
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """`logits` for callers already in inference mode: to enter that mode takes 1% of a small model's step."""
+        """`logits` for callers already in inference mode: entering it takes 1% of a small model's step."""
         if self.chain_forward is not None:
             return self.chain_forward.run(store, tree)[0]
         inputs = self._fill(store, tree)
@@ -282,9 +282,9 @@ class Scorer:
 
     @contextmanager
     def with_reach(self, positions: int) -> Iterator[None]:
-        """For a while, shorten the windows and chunks of all layers to at most `positions`, in the model's config.
+        """Inside the `with` block, the model's config limits the windows and chunks of all layers to `positions`.
 
-        To check the masks then takes a few tokens instead of thousands.
+        The masks can then be checked with a few tokens instead of thousands.
         """
         lengths = {name: getattr(self.config, name, None) for name in REACH_SETTINGS}
         try:

@@ -35,7 +35,7 @@ class Forwards(Protocol):
         """Logits of a tree with masks."""
 
     def between_forwards(self) -> AbstractContextManager[None]:
-        """What is done in this context is done between forwards."""
+        """The context for work between two forwards."""
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -45,7 +45,7 @@ class ModelSession:
     """One lane's cache and sampler, and the forwards of the scorer that use them.
 
     `head_session`: the session of the lane's trained head, if it has one; it gets the features of committed tokens, or
-    the logits of the masks below them, which are rows of the forward and not nodes of the tree.
+    the logits of the masks below the last of them, which are rows of the forward and not nodes of the tree.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ModelSession:
     ) -> None:
         self.scorer, self.store, self.head_session = scorer, store, head_session
         self.sampler, self.num_top = sampler, num_top
-        # Which of the two it is, found here because a step has no time for it.
+        # Which of the two protocols it has, checked here because the check is too slow for a step.
         self._mask_reader = head_session if isinstance(head_session, MaskReader) else None
         self._feature_reader = head_session if isinstance(head_session, FeatureReader) else None
         # The tokens and the features of the tree that was run last, or the logits [N, m, V] of its masks.

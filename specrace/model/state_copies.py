@@ -1,8 +1,8 @@
-"""Copies what followed the places of a text at which the model's hidden state was most similar to the present one.
+"""Drafts what followed the places of the text at which the model's hidden state was most similar to the current one.
 
-It has the interface of a trained head, but no weights. The hidden states of all tokens, at the middle level, are kept
-with a length of 1. The state of the token before the pending one is compared with all of them in one product, which
-gives cosines. Places followed by the pending token come first: an equal token says more than any similarity.
+The drafter has the interface of a trained head, but no weights. The hidden states of all tokens, at the middle level,
+are normalised to length 1. The state of the token before the pending one is compared with all of them in one product,
+which gives cosines. Places followed by the pending token come first: an equal token says more than any similarity.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from specrace.model.forward.tapped import Levels
 from specrace.model.scorer import Scorer
 
 Path = tuple[int, ...]
-# How many places of a step are looked at.
+# The number of places that a step copies from.
 _PLACES = 8
-# Greater than the difference of any two cosines.
+# Added to the cosine of a place that the pending token follows; greater than the difference of any two cosines.
 _EQUAL_TOKEN = 4.0
 
 
@@ -38,9 +38,10 @@ class Place(NamedTuple):
 class CopyRates:
     """How often copies from places of some similarity came true in this text.
 
-    A copy's first token and its later tokens are counted apart, and so are places with and without the pending token
-    after them. An estimate begins as if `_PRIOR` copies had been counted: with the square of the similarity for the
-    first token, a tenth of that where the pending token does not match, and `_LATER` for a later token.
+    A copy's first token and its later tokens are counted separately, and so are places with and without the pending
+    token after them. An estimate begins as if `_PRIOR` copies had been counted, at this rate: the square of the
+    similarity for the first token, a tenth of that if the pending token does not match, and `_LATER` for a later token.
+    Places are counted in `_BINS` bins of similarity.
     """
 
     _BINS, _PRIOR, _LATER = 10, 4.0, 0.8
@@ -56,7 +57,7 @@ class CopyRates:
         return (prior * self._PRIOR + held) / (self._PRIOR + copied)
 
     def record(self, place: Place, *, later: bool, held: bool) -> None:
-        """Count a copied token."""
+        """Count a copied token; `held`: whether it came true."""
         counts = self._counts.setdefault(self._key(place, later), [0, 0])
         counts[0] += held
         counts[1] += 1
@@ -94,7 +95,7 @@ class PromptedStateCopies:
 class StateCopiesSession:
     """One lane's states and rates; see `specrace.drafters.sessions.PlacingHeadSession`.
 
-    The first call of a step compares the states, so it serves all levels of a tree.
+    The first `likeliest` of a step compares the states; the result serves all depths of a tree.
     """
 
     depth = levels_per_forward = 1 << 20
@@ -113,7 +114,7 @@ class StateCopiesSession:
 
     @property
     def room(self) -> int:
-        """How many more tokens fit the target's context."""
+        """How many more tokens fit in the target's context."""
         return self.target.max_context - self._count
 
     @property

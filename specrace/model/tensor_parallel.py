@@ -100,7 +100,7 @@ class Followers:
 
     @contextmanager
     def _lockstep(self) -> Iterator[None]:
-        """Remember that the block failed, because the followers are then still inside the operation.
+        """Leave `_in_block` true if the block fails, because the followers are then still inside the operation.
 
         Raises RuntimeError if a follower has ended.
         """

@@ -1,4 +1,4 @@
-"""Addresses: where a piece of text is in its document, in words."""
+"""Addresses: where a piece of text is in its document, such as "page 3"."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from specrace.retrieval.store import (
 )
 
 # A smaller index is searched exactly, which takes at most 2 ms. An 8-bit code has 256 centroids, and faiss asks for 39
-# training vectors for each (9,984).
+# training vectors per centroid (9,984).
 EXACT_BELOW = 10_000
 # The n-gram trie paper's values (section 4.1.4).
 MAX_LISTS, SUB_VECTORS, PROBES = 4096, 64, 16
@@ -102,10 +102,10 @@ def require_absent(folder: Path) -> None:
 def add_to_index(
     documents: Iterable[Document], embedder: Embedder, folder: Path, split: Split, *, on_progress: OnProgress = ignore
 ) -> IndexHeader:
-    """Add documents to an index, except those it already has with the same name and text.
+    """Add documents to an index, except those it already has with the same name, title and text.
 
-    An IVF-PQ index is not trained again. The index on disk changes only at the end, and a process that has it open
-    continues to search the old one. Raises InputError.
+    An IVF-PQ index is not trained again. The header on disk changes only at the end, and a process that has the index
+    open continues to search the old one. Raises InputError.
     """
     stored = StoredIndex(folder)
     # Raises InputError for an index that is incomplete, or was made with other weights.
@@ -133,8 +133,8 @@ def _append(
         new_header = replace(header, documents=files.documents, passages=files.passages, sizes=files.sizes())
         if not new_header.passages:
             raise InputError(f"The documents hold no text to index: give some with text; {HINT}.")
-        # The header is written before the `with` unlocks the files: afterwards another process could cut off passages
-        # that the header does not count.
+        # Write the header before the end of the `with` unlocks the files: another process would cut off passages that
+        # the header does not count.
         if new_header.passages > header.passages:
             new_header = replace(new_header, date=datetime.now(UTC).isoformat(timespec="seconds"))
             if new_header.passages >= EXACT_BELOW:

@@ -27,7 +27,7 @@ INDEX_FILES = ("index.json", "vectors.f16")
 
 @dataclass(frozen=True)
 class Document:
-    """A file's text. `name` is its path below the folder that was given; all offsets refer to `text`.
+    """A file's text. `name` is its path below the folder that was read; all offsets refer to `text`.
 
     `marks` give the address of each part of the text, in order; `code` has the spans in which "# ..." is a comment.
     """
@@ -75,7 +75,7 @@ def stream_documents(
     on_progress: Callable[[str], object] = ignore,
     limits: ReadingLimits = COMMAND_LINE,
 ) -> Iterator[Document]:
-    """Yield the documents that `read_documents` returns, one at a time; that there are none is not an error."""
+    """Yield the documents that `read_documents` returns, one at a time; no document at all is not an error."""
     reader = _LimitedReader(limits, on_skip)
     files = _find_files(paths, reader)
     with Sandbox(limits) as sandbox:
@@ -131,7 +131,7 @@ class _LimitedReader:
                 yield Document(unique_name, title, reading.text, reading.marks, reading.code)
 
     def _read_content(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[MemberResult]:
-        """Read a file: in this process if its text only needs decoding and is not hostile, else in the sandbox."""
+        """Read a file: in this process if it only needs decoding and the limits allow that, else in the sandbox."""
         kind = KINDS.get(file.suffix.lower())
         if not (limits.all_in_sandbox or kind is None or kind.parsed):
             try:

@@ -69,10 +69,10 @@ class SentenceEmbedder:
             return [len(ids) for batch in batches for ids in self._tokenize(batch)]
 
     def count_covered(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens in each text, where each character of a word without known tokens counts as one.
+        """The number of tokens in each text, where an unknown token counts as many as its word has characters.
 
-        The tokenizer makes a single unknown token of such a word, for instance of a long line without blanks, and the
-        model would learn nothing from the token.
+        The tokenizer turns a word that it does not know, for instance a long line without blanks, into a single unknown
+        token, which tells the model nothing about the word.
         """
         with self._lock:
             batches = (list(texts[first : first + COUNT_BATCH]) for first in range(0, len(texts), COUNT_BATCH))

@@ -1,7 +1,7 @@
 """Decodes a document's bytes: as UTF-8, or in another encoding if it can be recognised beyond doubt.
 
-These are UTF-16, the western European Windows-1252 and Latin-1, and the encodings of Cyrillic, Greek, Hebrew, Arabic,
-Japanese, Chinese and Korean. The encodings of central Europe and Turkey look too much like the western ones.
+Recognised are UTF-16, the western European Windows-1252 and Latin-1, and the encodings of Cyrillic, Greek, Hebrew,
+Arabic, Japanese, Chinese and Korean. The encodings of central Europe and Turkey look too much like the western ones.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from specrace.retrieval.sentences import split_sentences
 
 GROUNDED = 0.8
 
-# "[1]" or "[1, 2]": neither a word of the answer nor, after a full stop, a sentence.
+# "[1]" or "[1, 2]", which must not count as a word or, after a full stop, as a sentence.
 _CITATION = re.compile(r"\s*\[\d{1,2}(?:\s*[,;]\s*\d{1,2})*\]")
 
 

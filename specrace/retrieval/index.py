@@ -22,8 +22,8 @@ from specrace.retrieval.token_limits import TokenLimit
 MAX_CACHE_FILES = 32
 _PREFIX, _SUFFIX = "passages-", ".vectors"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
-# If an embedder's weights are unchanged, a text's new vector and its stored one are at least this similar: one in an
-# index on disk is rounded to 16 bits.
+# If an embedder's weights are unchanged, a text's new vector and its stored one have at least this cosine. It may be
+# below 1, because an index on disk stores vectors as float16.
 _SAME_TEXT_COSINE = 0.99
 
 
@@ -80,11 +80,11 @@ def open_index(
     cache_dir: Path | None = None,
     limits: Sequence[TokenLimit] = (),
 ) -> PassageIndex:
-    """Index the documents, in passages within `limits`. If the same text was embedded before, its vectors come from
-    `cache_dir`.
+    """Index the documents, cut into passages within `limits`.
 
-    `cache_dir` None is the user's cache folder. A cache that is missing, broken or stale is rebuilt; one that cannot
-    be written is ignored. Raises InputError if the documents hold no text.
+    The vectors come from `cache_dir` (None: the user's cache folder) if the same passages were embedded before. A cache
+    that is missing, broken or stale is rebuilt; one that cannot be written is ignored. Raises InputError if the
+    documents hold no text.
     """
     passages = [passage for document in documents for passage in split_passages(document, limits=limits)]
     if not passages:
@@ -112,7 +112,7 @@ def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vecto
     """The cached vectors [len(texts), dim], or None if there are none or the embedder now gives different ones."""
     try:
         content = file.read_bytes()
-        # Marks the file as recently used: `_write_vectors` deletes the oldest files.
+        # Mark the file as recently used, because `_write_vectors` deletes the least recently used files.
         os.utime(file)
     except OSError:
         return None
@@ -130,7 +130,7 @@ def gives_vector(embedder: Embedder, text: str, vector: Vectors) -> bool:
 
 
 def _write_vectors(file: Path, vectors: Vectors) -> None:
-    """Write the file, and delete the oldest cache files beyond MAX_CACHE_FILES."""
+    """Write the file, and delete the least recently used cache files beyond MAX_CACHE_FILES."""
     body = vectors.astype("<f4").tobytes()
     with contextlib.suppress(OSError):
         write_atomically(file, hashlib.sha256(body).digest() + body)

@@ -11,8 +11,8 @@ class ReadingLimits:
     """Limits on reading.
 
     `files`, `total_bytes`, `total_seconds` and `characters` bound all documents together, the other limits one file.
-    `seconds` is the time that a parser may take for a file, `memory_bytes` the memory of the parsers' process.
-    `all_in_sandbox`: strangers sent the files, so each is read in that process, even if its text only needs decoding.
+    `seconds` is the time that a parser may take for a file, `memory_bytes` the memory of the process that parses. With
+    `all_in_sandbox`, that process reads even files whose text only needs decoding, because strangers sent them.
     """
 
     files: int

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 # In a script without spaces, two characters count as a word. In any other, a run of more than 24 characters counts as
-# several words. The number of words then limits the number of tokens, too. Scripts in order: Thai, Lao and Tibetan;
+# several words, so that a limit on words also bounds the number of tokens. Scripts in order: Thai, Lao and Tibetan;
 # Burmese; Khmer; Tai Le to Tai Tham; Javanese and more Burmese; kana and Chinese; Korean; rare Chinese.
 _SPACELESS = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf\ua980-\ua9df\uaa60-\uaa7f"
@@ -72,7 +72,7 @@ def split_passages(document: Document, *, max_words: int = 110, limits: Sequence
 
     Whole paragraphs are merged while they fit. A paragraph that is too long is cut between sentences, a sentence that
     is too long between words. A heading stays with the text below it. A passage with more tokens than one of the
-    `limits` is cut as `fit_passages` does it.
+    `limits` is cut as in `fit_passages`.
     """
     if max_words < 1:
         raise ValueError(f"max_words is {max_words}: a passage holds one word or more")
@@ -116,7 +116,7 @@ def _passages(document: Document, spans: Iterable[Span]) -> list[Passage]:
 
 
 def fit_passages(passages: Sequence[Passage], limits: Sequence[TokenLimit]) -> list[Passage]:
-    """The passages; one with more tokens than a limit is cut near its middle, as often as necessary.
+    """The passages; one with more tokens than a limit is cut near its middle, and its pieces, too, if necessary.
 
     It is cut between paragraphs, else between sentences, words or characters. The pieces leave out only whitespace, and
     keep the passage's address.
@@ -153,7 +153,7 @@ def _halves(title: str, text: str, span: Span, limits: Sequence[TokenLimit]) -> 
 
 
 def _middle(text: str) -> int:
-    """Where a paragraph begins, else a sentence, a word or a character, nearest to the middle of the text."""
+    """Where to cut a text: where a paragraph, else a sentence, a word or a character begins, nearest to the middle."""
     middle = len(text) // 2
     for spans in (split_paragraphs(text), split_sentences(text), (word.span() for word in _WORD.finditer(text))):
         cuts = [start for start, _ in spans if start]

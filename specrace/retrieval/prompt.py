@@ -21,11 +21,11 @@ MAX_PROMPT_CHARACTERS = 1_000_000
 # Matches up to 100,000 characters, and ends before whitespace if possible: then no word is cut in two.
 _PART = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 
-# How many words at the end of a message a rendered prompt is searched for.
+# A rendered prompt is searched for this many words from the end of the message.
 _END_WORDS = 12
 
-# Stands in the place of evidence if there is none: a small model repeats a sentence that it is given more reliably than
-# it notices that the documents do not answer the question.
+# Takes the place of evidence if there is none: a small model repeats a sentence that it is given more reliably than it
+# notices that the documents do not answer the question.
 NO_EVIDENCE = "The documents do not answer this question."
 
 
@@ -64,7 +64,7 @@ GROUNDED = PromptStyle(
     cites=True,
     max_evidence=1,
 )
-# A chat model with a smaller hidden size counts as small. Models of a billion parameters or more have at least this.
+# A chat model with a smaller hidden size counts as small. Models with a billion parameters or more are not smaller.
 MIN_HIDDEN_SIZE = 1536
 
 
@@ -82,7 +82,7 @@ def choose_style(tokenizer: Any, config: Any, adapter_style: str = "") -> Prompt
 
 
 def default_template(tokenizer: Any) -> str:
-    """The template that a race's prompt is rendered with: the only one, or the one called "default"; "" if none.
+    """The template that a race's prompt is rendered with: the only one, or the one called "default"; "" for none.
 
     Raises InputError if there are several and none is called "default".
     """
@@ -228,8 +228,8 @@ def _with_sentences(hit: Hit, plain: PlainText) -> dict[str, Any]:
 def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None, *, thinks: bool) -> str:
     """The rendered prompt, or plain text for a tokenizer without a template. Raises InputError (see `build_prompt`).
 
-    Templates of models that also read images may take the content as a list of parts only. Given text, most of them
-    leave it out without an error.
+    The template of a model that also reads images may take the content only as a list of parts. Given a string, most
+    such templates leave it out without an error.
     """
     template = default_template(tokenizer)
 
@@ -266,7 +266,7 @@ def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None
 
 
 def _shows_end(text: str, content: str) -> bool:
-    """Whether a rendered text has most of the last words of a message; a template may trim or escape some of them."""
+    """Whether a rendered text has at least half of a message's last words; a template may trim or escape the others."""
     words = content.split()[-_END_WORDS:]
     return 2 * sum(word in text for word in words) >= len(words)
 
@@ -276,7 +276,7 @@ def thinking_arguments(template: str, *, thinks: bool) -> dict[str, Any]:
 
     Thinking is off by default, because it would use up an answer's tokens.
     """
-    # Qwen, GLM, SmolLM, Gemma 4; DeepSeek, Granite, Kimi.
+    # The first is for Qwen, GLM, SmolLM and Gemma 4, the second for DeepSeek, Granite and Kimi.
     arguments: dict[str, Any] = {"enable_thinking": thinks, "thinking": thinks}
     if "thinking_budget" in template and not thinks:
         # Seed-OSS thinks without a limit by default.
@@ -316,7 +316,7 @@ def tokenize_document(tokenizer: Any, text: str) -> list[int]:
 
 
 def _locate(text: str, excerpts: Sequence[Excerpt]) -> list[tuple[int, Origin]]:
-    """Where in the rendered prompt each excerpt with an origin begins; the prompt has all excerpts in this order."""
+    """The offset in the rendered prompt of each excerpt with an origin; the prompt has all excerpts in this order."""
     located: list[tuple[int, Origin]] = []
     cursor = 0
     for excerpt, origin in excerpts:

@@ -63,7 +63,7 @@ class Sentence:
 class Hit:
     """A retrieved passage, its cosine to the question (even if a reranker chose it), and its sentences in order.
 
-    `left_out` is the number of the passage's characters that were left out, because they did not fit into the context.
+    `left_out` is the number of characters of the passage that were left out, because they did not fit into the context.
     """
 
     passage: Passage

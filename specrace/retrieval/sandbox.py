@@ -1,7 +1,7 @@
 """Runs parsers in a child process, so that a file that takes too much time or memory ends only that process.
 
-The child is started as a program, because multiprocessing would run the main script of a library's user again. The two
-processes exchange only JSON.
+The child is started as a program of its own, because multiprocessing would run the main script of a program that uses
+this package a second time. The two processes exchange only JSON.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.archives import MemberResult, read_content
 from specrace.retrieval.readers.reading import Mark, Reading
 
-# The child may take this many seconds to import this package on a busy machine. A file's time limit starts afterwards.
+# How many seconds the child may take to start, which is long on a busy machine. A file's time limit starts afterwards.
 START_S = 120.0
 HINT = "give a smaller file that you may read"
 TOO_MUCH_MEMORY = "takes too much memory to read: give a smaller file."
 
 
 class Sandbox:
-    """Reads files in a child process, which is started for the first file and restarted after it has ended."""
+    """Reads files in a child process, which is started for the first file, and again whenever it has ended."""
 
     def __init__(self, limits: ReadingLimits) -> None:
         self._limits = limits

@@ -1,6 +1,6 @@
 """Splits prose and markdown into sentences, by rules that are small enough to read.
 
-Unlike a trained splitter, it needs no data. In doubt it leaves two sentences together rather than cut one in half.
+Unlike a trained splitter, the rules need no data. In doubt they leave two sentences together rather than cut one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ Span = tuple[int, int]
 
 
 def word_set(words: str) -> frozenset[str]:
-    """The words of a string, which whitespace separates."""
+    """The words of a string, which are separated by whitespace."""
     return frozenset(words.split())
 
 
-# The lookbehind lets a run of marks match at its first mark only: a million dots must not take quadratic time.
+# Because of the lookbehind, a run of marks matches only at its first mark: a million dots must not take quadratic time.
 _END = re.compile(
     r"""(?<![.!?…])[.!?…]+ (?:["'”’»)\]*_] | \[\d{1,3}\])* (?=\s|\Z) | [。！？｡؟۔।]+ [”’」』）)]*""",
     re.VERBOSE,
@@ -39,16 +39,17 @@ _MAX_LIST_NUMBER_CHARS = 9
 _NEVER_END = word_set("dr mr mrs ms prof fig figs eq eqs vs e.g i.e cf viz approx ca hr fr vgl bzw ggf")
 # Abbreviations whose full stop does not end a sentence before a number: "no. 6".
 _NUMBERED = word_set("no nos p pp ch vol art par pt sec tab nr nrn abb bd kap abs ziff")
-# Abbreviations whose full stop ends a sentence before a word of _OPENERS only.
+# Abbreviations whose full stop ends a sentence only before a word of _OPENERS.
 _MAY_END = word_set(
     "al etc inc ltd co corp jr sr ed eds est dept univ st mt ft gen col sgt capt lt sen rep gov hon rev ref refs "
     "jan feb mar apr jun jul aug sep sept oct nov dec"
 )
 # German puts a full stop after an ordinal number: "am 31. März", "der 2. Weltkrieg". "am" is also an English word, so
-# it counts before a month only.
+# it counts only before a month.
 _ORDINAL = re.compile(r"(?:\b(?P<article>[A-Za-z]+)\s+)?(?<![\d.,])\d{1,2}\Z")
 _ARTICLES = word_set("der die das dem den des im vom zum zur beim")
 _MONTHS = word_set("Januar Jänner Februar März Mai Juni Juli Oktober Dezember")
+# Months with the same name in English: only after a German article or "am" does the number count as an ordinal.
 _SHARED_MONTHS = word_set("April August September November")
 # Words that often begin a sentence.
 _OPENERS = word_set(

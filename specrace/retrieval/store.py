@@ -71,7 +71,7 @@ class IndexHeader:
         """Write the header, which makes the bytes appended to the other files valid."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
         write_atomically(folder / HEADER, json.dumps(content, indent=1, ensure_ascii=False).encode())
-        # Readable by all users: another user may serve the index.
+        # Readable by all, because another user may serve the index.
         (folder / HEADER).chmod(0o644)
 
     def describe(self) -> str:
@@ -154,7 +154,7 @@ class StoredIndex:
         return ApproximateIndex(passages, vectors, _read_faiss(self.folder, self.header), rescore=rescore)
 
     def documents(self, max_characters: int) -> list[Document]:
-        """The first documents, up to `max_characters` in all; the last one is cut there. Raises InputError."""
+        """The first documents, up to `max_characters` in all; the last one is cut at that limit. Raises InputError."""
         documents = list[Document]()
         characters_left, bytes_left = max_characters, self.header.sizes[DOCUMENTS]
         try:

@@ -21,7 +21,7 @@ MIN_WORDS, MAX_WORDS = 6, 40
 
 
 def suggest_questions(documents: Sequence[Document], max_questions: int) -> list[str]:
-    """At most `max_questions` different questions, taken from the documents in turn.
+    """At most `max_questions` different questions, one from each document in turn.
 
     A heading or sentence that is a question already is used unchanged; any other is quoted in a question.
     """

@@ -21,7 +21,7 @@ class TokenLimit:
 
 
 def token_limits(embedder: Embedder, tokenizer: Any, max_context: int) -> list[TokenLimit]:
-    """The limits of the embedder, and of a target with this tokenizer and this many tokens of context."""
+    """The limits of the embedder, and of a target with this tokenizer and a context of `max_context` tokens."""
 
     def count(texts: Sequence[str]) -> list[int]:
         plain = [encodable(text) for text in texts]

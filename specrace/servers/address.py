@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from specrace.core.errors import InputError, shorten
 from specrace.engine.spec import RaceSpec
 
-# The environment variable with the key of every server that needs one; a key in an argument would be in process lists.
+# The environment variable with the key for all servers that need one; process lists would show a key in an argument.
 KEY_VARIABLE = "SPECRACE_SERVER_KEY"
 # Stands for the port in the command of a server.
 PORT = "{port}"
@@ -22,9 +22,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """A server's name in a race, its base URL without a final slash or "/v1", and the key that it is sent, if any.
+    """A server's name in a race, its base URL without a final slash or "/v1", and its API key, if it needs one.
 
-    `model`: the one to ask for, if the server has several.
+    `model`: the model to ask for, if the server has several.
     """
 
     name: str
@@ -85,7 +85,7 @@ def check_url(url: str) -> str:
     """The base URL of a server, without "/v1" and without a final slash. Raises InputError."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises ValueError for a port that is no port
+        _ = parts.port  # raises ValueError for an invalid port
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -99,7 +99,7 @@ def check_url(url: str) -> str:
 
 
 def check_spec(spec: RaceSpec, addresses: Sequence[ServerAddress], taken: Callable[[str], bool]) -> None:
-    """Raise InputError unless servers can take part: greedily, and under names that no lane has."""
+    """Raise InputError unless the race is greedy, and the servers' names differ and are not `taken` by lanes."""
     if spec.temperature:
         raise InputError(
             "--server needs --temperature 0: at a higher one a server draws other tokens, and nothing can be compared."

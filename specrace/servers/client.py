@@ -11,14 +11,14 @@ from specrace.servers.reply import Reply, Request, field_of
 
 # The text of token ids, without control tokens.
 Decode = Callable[[Sequence[int]], str]
-# The sign for bytes that are no character: an answer may be cut inside one.
+# Stands for bytes that form no character: an answer may be cut inside one.
 _BROKEN = "\ufffd"
-# A character has at most four bytes, each perhaps a token; without its last one, a server may hold back the others.
+# A character has up to four bytes, each perhaps a token of its own: a server may hold back three until it has the last.
 _MAX_HELD_BACK = 3
 
 
 def ask(connection: Connection, dialect: Dialect, request: Request, decode: Decode, vocab_size: int) -> Reply:
-    """The server's answer, checked. Raises InputError for one that is broken off or contradicts itself."""
+    """Send the request, and check the answer. Raises InputError for one that breaks off or contradicts itself."""
     reply = Reply()
     try:
         for at_ms, event in connection.stream(dialect.path, dialect.body(request)):
@@ -75,7 +75,7 @@ def find_contradiction(reply: Reply, tokens: Sequence[int]) -> str:
     accepted, drafted = reply.accepted or (), reply.drafted or ()
     if len(accepted) != len(drafted) and reply.drafted is not None:
         return f"lists the accepted tokens of {len(accepted)} steps, and the draft tokens of {len(drafted)}"
-    if any(yes > drawn for yes, drawn in zip(accepted, drafted, strict=False)):
+    if any(num_accepted > num_drafted for num_accepted, num_drafted in zip(accepted, drafted, strict=False)):
         return "counts more accepted than drafted tokens in a step"
     if (reply.num_accepted or 0) > (len(tokens) if reply.num_steps is not None else reply.num_drafted or len(tokens)):
         return "counts more accepted tokens than it streamed"
@@ -83,7 +83,7 @@ def find_contradiction(reply: Reply, tokens: Sequence[int]) -> str:
 
 
 def _explain_count(reply: Reply, counted: int, streamed: int) -> str:
-    """What is said about a server that counts another number of tokens than it streamed."""
+    """The fault of a server that counts another number of tokens than it streamed, as in `find_fault`."""
     if reply.end == "length" and 0 < counted - streamed <= _MAX_HELD_BACK:
         return (
             f"streamed {streamed} of its {counted} tokens, as llama.cpp does if the limit cuts a character; allow a "
@@ -93,7 +93,7 @@ def _explain_count(reply: Reply, counted: int, streamed: int) -> str:
 
 
 def _same_text(ours: str, theirs: str) -> bool:
-    """Whether two decoded texts are equal, except for blanks around them and a last character that is cut."""
+    """Whether two decoded texts are equal, except for whitespace around them and a cut character at their end."""
     return ours.strip().rstrip(_BROKEN) == theirs.strip().rstrip(_BROKEN)
 
 

@@ -18,20 +18,22 @@ import httpx
 from specrace.core.errors import InputError, shorten
 from specrace.servers.address import KEY_VARIABLE, ServerAddress
 
+# Limits in bytes.
 MAX_BODY = 4_000_000
-# A line holds one event; a long answer's last event has a list of numbers for each of its steps.
+# A line holds one event; the last event of a long answer has lists with a number for each step.
 MAX_LINE = 2_000_000
 MAX_STREAM = 200_000_000
 # An engine that is starting, or has a full queue, answers with one of these.
 BUSY = {429, 502, 503, 504}
-# How often a request is sent, and how long the client waits before it sends one again.
+# How many times a request is sent to a busy server at most, and how long the client waits before it tries again.
 TRIES, PAUSE_S = 3, 1.0
+# The maximum length of a server's words in a message, in characters.
 _QUOTED = 160
 
 
 @dataclass(frozen=True)
 class Waits:
-    """Seconds to wait for a connection, for the next bytes of an answer, and for the whole of an answer."""
+    """Seconds to wait for a connection, for an answer's next bytes, for a whole answer, and until another try."""
 
     connect_s: float = 5.0
     read_s: float = 120.0
@@ -40,9 +42,9 @@ class Waits:
 
 
 class Connection:
-    """Requests to one server. Use it as a context manager; it keeps its connections open until then.
+    """Requests to one server. Use it as a context manager, which closes its HTTP connections at the end.
 
-    Once `stop` returns True, no more of an answer is read.
+    Once `stop` returns True, an answer is not read any further, and InputError is raised.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Connection:
         self.name = address.name
         self.waits = waits
         self.stop = stop
-        # Ask for uncompressed answers: then nothing small unpacks to something huge, and chunks arrive as sent.
+        # Ask for uncompressed answers: nothing small can then unpack to something huge, and chunks arrive as sent.
         headers = {"Accept-Encoding": "identity"}
         if address.key:
             headers["Authorization"] = f"Bearer {address.key}"
@@ -88,7 +90,7 @@ class Connection:
             return self._body(response)
 
     def stream(self, path: str, request: Mapping[str, Any]) -> Iterator[tuple[float, Any]]:
-        """(when it arrived in ms since the request was sent, its JSON) of each event that the server streams.
+        """Yield (arrival in ms since the request was sent, JSON) for each event that the server streams.
 
         The stream ends with the event "[DONE]", which is not returned, or with the answer. A busy server is asked
         again, but only before it has begun to answer. Raises InputError.
@@ -120,7 +122,7 @@ class Connection:
                 raise self.fault(f"streamed an event that is not JSON: {_quote(data)}") from error
 
     def _lines(self, response: httpx.Response, sent_s: float) -> Iterator[bytes]:
-        """The lines of an answer, in bounds of size and time."""
+        """The lines of an answer. Raises InputError if it is too long or too slow, or the race was stopped."""
         rest, total = b"", 0
         for block in response.iter_bytes():
             total += len(block)

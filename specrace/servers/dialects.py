@@ -1,8 +1,8 @@
-"""The protocols that servers speak, and which one a server speaks, by what it answers.
+"""The protocols that servers speak, and how to recognise which one a server speaks.
 
-vLLM 0.32 and llama.cpp's server were recorded (tests/servers/exchanges). SGLang follows its documentation, and is held
-to the same checks. Of servers that stream text without token ids only the text is known: tokenized again, the same text
-could have other tokens.
+Answers of vLLM 0.32 and llama.cpp's server were recorded (tests/servers/exchanges). The code for SGLang follows its
+documentation; SGLang's answers get the same checks. Text that comes without token ids is not tokenized again, because
+that could give other tokens than those that the server generated.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ WITHOUT_IDS = {
     "organization_owner": ("LM Studio", ""),
     "tensorrt_llm": ("TensorRT-LLM", "/version"),
 }
+# The reason that a server gives for the end of a text -> our word for it.
 ENDS = {"stop": "eos", "eos": "eos", "length": "length", "limit": "length"}
 
 
@@ -27,7 +28,7 @@ class Dialect(Protocol):
     """How one kind of server is asked, and how its stream is read.
 
     `engine`: the software, with its version if it tells. `model`: the name by which the server knows its model. `path`:
-    where requests go. `why_no_steps`: why its chunks are not steps; "" if each chunk should be one. `sends_ids`:
+    where requests go. `why_no_steps`: why its chunks are not steps; "" if each chunk should be a step. `sends_ids`:
     whether it streams token ids, and takes them as a prompt.
     """
 
@@ -91,7 +92,7 @@ class Vllm:
 
 @dataclass
 class LlamaCpp:
-    """llama.cpp's server, by its own route, which has token ids; it streams every token by itself."""
+    """llama.cpp's server, through its own route, which sends token ids. It streams tokens one by one."""
 
     engine: str
     model: str
@@ -100,7 +101,7 @@ class LlamaCpp:
     sends_ids: ClassVar[bool] = True
 
     def body(self, request: Request) -> dict[str, Any]:
-        """Greedy decoding is a top-k of 1; the cache of an earlier request would hide the time of the prompt."""
+        """Ask for greedy decoding (a top-k of 1) without the prompt cache, which would hide the prefill time."""
         return {
             "prompt": list(request.prompt),
             "n_predict": request.max_new_tokens,
@@ -123,15 +124,15 @@ class LlamaCpp:
             reply.num_drafted = read_count(field_of(event, "timings", "draft_n"))
             reply.num_accepted = read_count(field_of(event, "timings", "draft_n_accepted"))
             if reply.num_tokens is not None and reply.num_accepted is not None:
-                # A step prints its accepted tokens and one more, so every token that was not drafted is a step.
+                # A step emits its accepted tokens and one more, so there is one step per token that is not accepted.
                 reply.num_steps = reply.num_tokens - reply.num_accepted
 
 
 @dataclass
 class SGLang:
-    """SGLang, by its own route, whose `output_ids` are either the new tokens or all tokens so far.
+    """SGLang, through its own route, whose `output_ids` are either the new tokens or all tokens so far.
 
-    `sends_new`: which of the two, by its setting --incremental-streaming-output; None if it does not tell.
+    `sends_new`: whether only the new ones (its flag --incremental-streaming-output); None if it does not tell.
     """
 
     engine: str
@@ -147,7 +148,7 @@ class SGLang:
         return {"input_ids": list(request.prompt), "sampling_params": sampling, "stream": True}
 
     def read(self, at_ms: float, event: Mapping[str, Any], reply: Reply) -> None:
-        """Read a chunk; its text and ids may repeat what came before, and only what is new counts."""
+        """Read a chunk. Its text and ids may repeat those of earlier chunks; only the new ones are kept."""
         tokens, text = read_tokens(event.get("output_ids")), str(event.get("text") or "")
         before, said = tuple(token for chunk in reply.chunks for token in chunk.tokens or ()), reply.text
         if self.sends_new is not True and before and tokens is not None and tokens[: len(before)] == before:
@@ -164,7 +165,7 @@ class SGLang:
 
 @dataclass
 class Chat:
-    """The chat of OpenAI's protocol, which many servers speak: text without token ids, through their own template.
+    """OpenAI's chat protocol, which many servers speak: text without token ids, through the server's own template.
 
     `asked`: the model's whole name, which may be a path on the server's disk; `model` is its last part.
     """
@@ -188,7 +189,7 @@ class Chat:
         }
 
     def read(self, at_ms: float, event: Mapping[str, Any], reply: Reply) -> None:
-        """Read a chunk of an answer. Some servers send thoughts apart from it."""
+        """Read a chunk of an answer. Some servers send thoughts in a separate field."""
         choice = field_of(event, "choices", 0)
         text = field_of(choice, "delta", "content")
         if isinstance(text, str) and text:
@@ -201,9 +202,9 @@ class Chat:
 
 
 def recognise(connection: Connection, model: str = "", *, needs_ids: bool = True) -> Dialect:
-    """The dialect of a server. `model`: the one to ask for; by default the server's only one.
+    """The dialect of a server. `model`: the model to ask for; by default the server's only one.
 
-    Raises InputError, if it `needs_ids` also for a server that streams text without token ids.
+    Raises InputError; with `needs_ids`, also for a server that streams text without token ids.
     """
     listed = connection.find_json("/v1/models")
     rows = field_of(listed, "data")

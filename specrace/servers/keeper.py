@@ -1,8 +1,8 @@
-"""Runs a server, and stops it with all its processes when nobody holds this program's standard input any more.
+"""Runs a server, and stops it with all its processes when this program's standard input is closed.
 
-The one who started it may be killed at any time; then the system closes the pipe, and the server does not stay behind,
-where it would hold memory and slow down what is measured next. The program is run by its path, without the package, and
-is the leader of a process group. Usage: keeper.py COMMAND...
+Standard input is a pipe from the process that measures. If that process is killed, the system closes the pipe, so the
+server does not stay behind, where it would hold memory and slow down the next measurement. The program is run by its
+path, without the package, as the leader of a process group. Usage: keeper.py COMMAND...
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ import subprocess
 import sys
 import time
 
+# How many seconds the server has to stop before it is killed.
 STOP_S = 30.0
 _POLL_S = 0.1
 
 
 def main(command: list[str]) -> int:
-    """Run the command until it ends, which gives its exit code, or until standard input is closed."""
-    # A function, because a signal that is ignored would be ignored by the server, too.
+    """Run the command until it ends or standard input is closed, then kill the process group, with this process.
+
+    Returns 127 if the command cannot be started.
+    """
+    # A handler that does nothing, because the server would inherit SIG_IGN.
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -35,7 +39,7 @@ def main(command: list[str]) -> int:
     ends_s = time.monotonic() + STOP_S
     while server.poll() is None and time.monotonic() < ends_s:
         time.sleep(_POLL_S)
-    # The server's own processes, and this one.
+    # Kill all processes of the server, and this one.
     os.killpg(0, signal.SIGKILL)
     return 0
 

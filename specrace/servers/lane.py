@@ -1,8 +1,8 @@
-"""A server's answer as a lane: its steps, where the chunks are steps, or else its tokens one by one.
+"""A server's answer as a lane: step by step if its chunks are steps, else token by token.
 
 The tree of a step holds the accepted draft tokens only, because a server does not stream the rejected ones. A chunk
 counts as a step only if that can be checked: each chunk has one token, or the server lists how many tokens each step
-accepted and the chunks agree. vLLM, for one, joins the chunks of several steps for a client that is slow to read.
+accepted and the chunks agree. vLLM, for example, merges the chunks of several steps if the client reads slowly.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from specrace.core.verify import Scores, Verdict
 from specrace.servers.dialects import Dialect
 from specrace.servers.reply import Reply
 
-# A step of a server that sends no token ids has no tokens. Its tree must have a root, which has this id, and is not
-# shown; nor is its bonus token.
+# The steps of a server that sends no token ids have no tokens. But a tree needs a root, and a verdict a bonus token.
+# Both get this id, and neither is shown.
 _NO_TOKEN = 0
 
 
@@ -36,7 +36,7 @@ class ServedLane:
 
     @property
     def output(self) -> Sequence[object]:
-        """What two answers are compared by: their tokens, or the text if the server sends none."""
+        """What is compared with other answers: the tokens, or the text if the server sends no token ids."""
         served = self.info.served
         return (
             self.tokens
@@ -49,7 +49,8 @@ class ServedLane:
 class PlacedDraft:
     """The draft of the step that a chunk shows: its size, and how many of its tokens were accepted.
 
-    `drafted` is None if the server does not say which of several steps that accepted nothing had a draft.
+    `drafted` is None if unknown, for instance if the server does not say which of several steps that accepted nothing
+    had a draft.
     """
 
     drafted: int | None
@@ -85,7 +86,7 @@ def served_lane(name: str, dialect: Dialect, reply: Reply, root: int, *, togethe
 def _lane_of_text(name: str, dialect: Dialect, reply: Reply, *, together: bool) -> ServedLane:
     """The lane from a reply without token ids: a step without tokens for each chunk."""
     first_ms = before_ms = reply.chunks[0].at_ms
-    # If there are as many tokens as chunks, each chunk had one. One token more is the one that ends a text.
+    # If there are as many tokens as chunks, each chunk had one. There may be one token more, the end-of-text token.
     has_one_each = reply.num_tokens is not None and 0 <= reply.num_tokens - len(reply.chunks) <= (reply.end == "eos")
     served = Served(
         engine=dialect.engine,
@@ -109,7 +110,7 @@ def _lane_of_text(name: str, dialect: Dialect, reply: Reply, *, together: bool) 
 
 
 def measured_counts(dialect: Dialect, reply: Reply) -> dict[str, Any]:
-    """What a transcript keeps of a server's counts, under the names that vLLM has for them, and what it lacks as None.
+    """A server's counts as a transcript keeps them, under vLLM's names; None for what the server does not report.
 
     `step_sizes`: the tokens of each step, if the chunks are steps; `num_steps`: their number, if only that is known.
     """
@@ -130,7 +131,7 @@ def measured_counts(dialect: Dialect, reply: Reply) -> dict[str, Any]:
 
 
 def read_steps(dialect: Dialect, reply: Reply) -> tuple[list[PlacedDraft] | None, str]:
-    """(the draft of each chunk, None if the chunks are not steps; what to say about it)."""
+    """(the draft of each chunk, or None if the chunks are not steps; a note on that, or "")."""
     if dialect.why_no_steps:
         return None, dialect.why_no_steps
     sizes = [len(chunk.tokens or ()) for chunk in reply.chunks]
@@ -152,26 +153,25 @@ def place_drafts(
 ) -> list[PlacedDraft] | None:
     """The draft of each chunk of `sizes` tokens; None if the chunks are not the steps.
 
-    `accepted` and `drafted` have an entry for each step with a draft, and a chunk has one token more than its step
-    accepted, the last one perhaps fewer. A chunk of one token may be a step without a draft, or with one that was
-    rejected; between two chunks of several tokens, the number of rejected drafts decides, unless it leaves a choice.
+    `accepted` and `drafted` have an entry for each step with a draft. A chunk has one token more than its step
+    accepted; the last chunk may be cut. A chunk of one token is a step without a draft, or with a rejected one. Which
+    of the two is known if all one-token chunks between two larger chunks are of the same kind.
     """
-    sizes_left = list(sizes)
-    numbers = list(enumerate(accepted))
+    steps_left = list(enumerate(accepted))
     placed = list[PlacedDraft]()
     one_token_chunks: list[int] = []
-    for index, size in enumerate(sizes_left):
-        is_last = index == len(sizes_left) - 1
-        rest_accepts = any(count for _, count in numbers)
+    for index, size in enumerate(sizes):
+        is_last = index == len(sizes) - 1
+        rest_accepts = any(count for _, count in steps_left)
         if size == 1 and not (is_last and rest_accepts):
             one_token_chunks.append(index)
             continue
         rejected = []
-        while numbers and not numbers[0][1]:
-            rejected.append(numbers.pop(0)[0])
-        if not numbers:
+        while steps_left and not steps_left[0][1]:
+            rejected.append(steps_left.pop(0)[0])
+        if not steps_left:
             return None
-        number, count = numbers.pop(0)
+        number, count = steps_left.pop(0)
         if not (count == size - 1 or (is_last and count >= size - 1)):
             return None
         between = _place_rejected(len(one_token_chunks), rejected, drafted)
@@ -180,14 +180,14 @@ def place_drafts(
         placed += between
         one_token_chunks = []
         placed.append(PlacedDraft(None if drafted is None else drafted[number], min(count, size)))
-    between = _place_rejected(len(one_token_chunks), [number for number, _ in numbers], drafted)
-    if between is None or any(count for _, count in numbers):
+    between = _place_rejected(len(one_token_chunks), [number for number, _ in steps_left], drafted)
+    if between is None or any(count for _, count in steps_left):
         return None
     return placed + between
 
 
 def _place_rejected(chunks: int, rejected: Sequence[int], drafted: Sequence[int] | None) -> list[PlacedDraft] | None:
-    """The drafts of `chunks` chunks of one token, of which the steps numbered `rejected` had one; None if too many."""
+    """The drafts of `chunks` one-token chunks; the steps numbered `rejected` had one. None if too many did."""
     if len(rejected) > chunks:
         return None
     if not rejected:
@@ -200,12 +200,12 @@ def _place_rejected(chunks: int, rejected: Sequence[int], drafted: Sequence[int]
 def _steps(name: str, reply: Reply, placed: Sequence[PlacedDraft] | None, root: int) -> Iterator[Step]:
     """The steps of a lane, or one for each token if the chunks are not steps."""
     first_ms = before_ms = reply.chunks[0].at_ms
-    index, last = 0, sum(len(chunk.tokens or ()) for chunk in reply.chunks)
+    index, tokens_left = 0, sum(len(chunk.tokens or ()) for chunk in reply.chunks)
     for number, chunk in enumerate(reply.chunks):
         tokens = chunk.tokens or ()
         parts = [(token,) for token in tokens] if placed is None else [tokens]
         for part in parts:
-            last -= len(part)
+            tokens_left -= len(part)
             draft = PlacedDraft(None, 0) if placed is None else placed[number]
             tree = TokenTree.chain(root, part[: draft.accepted])
             verdict = Verdict(tuple(range(len(tree))), part[-1], Scores((*part[: draft.accepted], part[-1])))
@@ -218,7 +218,7 @@ def _steps(name: str, reply: Reply, placed: Sequence[PlacedDraft] | None, root: 
                 verdict,
                 part,
                 timing,
-                "" if last else reply.end,
+                "" if tokens_left else reply.end,
                 drafted=draft.drafted,
             )
             before_ms, index, root = chunk.at_ms, index + 1, part[-1]

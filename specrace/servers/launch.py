@@ -17,10 +17,11 @@ from specrace.servers import keeper
 from specrace.servers.address import KEY_VARIABLE, PORT, Launch, ServerAddress
 from specrace.servers.connection import Connection, Waits
 
-# A large model is read from a disk for minutes.
+# Loading a large model from disk takes minutes.
 START_S = 1800.0
 _POLL_S = 0.5
 _WAITS = Waits(connect_s=2.0, read_s=5.0)
+# The last line of a log is searched for in this many bytes at its end.
 _LOG_TAIL = 4000
 
 
@@ -28,13 +29,13 @@ _LOG_TAIL = 4000
 def launched(launch: Launch, log: Path, start_s: float = START_S) -> Iterator[ServerAddress]:
     """Start the server, and yield its address when it answers; stop it at the end of the block.
 
-    It is stopped, too, if this process is killed. What it prints is appended to `log`. Raises InputError if it ends or
-    does not answer within `start_s`.
+    It is also stopped if this process is killed. What it prints is appended to `log`. Raises InputError if it ends
+    early, or does not answer within `start_s`.
     """
     port = _free_port()
     command = [word.replace(PORT, str(port)) for word in launch.command]
     with as_input_error(log, "--out"), log.open("ab") as out:
-        # -I: no folder of the caller's decides which modules are imported.
+        # -I: neither the current folder nor PYTHONPATH decides which modules are imported.
         process = subprocess.Popen(
             [sys.executable, "-I", keeper.__file__, *command],
             stdin=subprocess.PIPE,
@@ -70,7 +71,7 @@ def _wait(address: ServerAddress, process: subprocess.Popen[bytes], log: Path, s
                 if connection.find_json("/v1/models") is not None:
                     return
             except InputError as error:
-                # Until it listens, and while it loads a model, a request fails; a wrong key stays wrong.
+                # Requests fail until the server listens and has loaded its model, so try again; not with a wrong key.
                 if KEY_VARIABLE in str(error):
                     raise
             time.sleep(_POLL_S)
@@ -78,7 +79,7 @@ def _wait(address: ServerAddress, process: subprocess.Popen[bytes], log: Path, s
 
 
 def _last_line(log: Path) -> str:
-    """The last line that a server printed about itself, shortened."""
+    """The last line of a server's log that is not blank, shortened."""
     with log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - _LOG_TAIL))
         lines = [line.strip() for line in stream.read().decode("utf-8", "replace").splitlines()]

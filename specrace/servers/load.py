@@ -14,13 +14,13 @@ from specrace.servers.connection import Connection
 from specrace.servers.dialects import Dialect
 from specrace.servers.reply import Reply, Request
 
-# One process reads all streams, so with more requests at a time its own work would delay the clock.
+# One process reads all streams: with more requests at a time, its own work would distort the measured times.
 MAX_CONCURRENCY = 64
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A request that has ended: when it was sent and ended (ms since the load began), and its reply or its fault."""
+    """A request that has ended: its number, when it was sent and ended (ms since the load began), reply or fault."""
 
     number: int
     start_ms: float
@@ -31,7 +31,7 @@ class Answered:
 
 @dataclass
 class _Load:
-    """The requests that wait, and those that have ended, shared by the threads that send them."""
+    """The waiting and the finished requests, shared by the threads that send them."""
 
     connection: Connection
     dialect: Dialect
@@ -81,7 +81,7 @@ def send(
     A request that fails is yielded with its fault; the others go on.
     """
     load = _Load(connection, dialect, decode, vocab_size, iter(requests))
-    # Daemons: an interrupted command must not wait until a slow server has answered.
+    # Daemon threads: an interrupted command must not wait for a slow server.
     for _ in range(min(concurrency, len(requests))):
         threading.Thread(target=load.work, daemon=True).start()
     for _ in requests:

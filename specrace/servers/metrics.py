@@ -1,7 +1,7 @@
-"""What a running server counted: the speculative-decoding counters of its Prometheus page, without sending a request.
+"""What a running server counted: the speculative-decoding counters of its Prometheus page. No prompt is sent.
 
-The counters are named as in vLLM 0.32.0 and in llama.cpp's server (xllamacpp 2026.10), of which pages were recorded
-(tests/servers/exchanges). SGLang's page is not read: none was seen.
+The counters are named as in vLLM 0.32.0 and in llama.cpp's server (xllamacpp 2026.10), whose pages were recorded
+(tests/servers/exchanges). SGLang's page is not supported, because none could be recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.servers.connection import Connection
 
-# Engine -> the names of its counters: drafts, draft tokens, accepted ones, those by position, and printed tokens.
+# Engine -> the names of its counters: drafts, draft tokens, accepted tokens, those by position, and generated tokens.
 COUNTERS: Mapping[str, tuple[str, str, str, str, str]] = {
     "vLLM": (
         "vllm:spec_decode_num_drafts_total",
@@ -76,14 +76,14 @@ class Counts:
 
     @property
     def tokens_per_draft(self) -> float | None:
-        """Tokens that a step with a draft printed: the accepted ones and one more; None without drafts."""
+        """Tokens that a step with a draft emitted: the accepted ones and one more; None without drafts."""
         return 1 + self.accepted / self.drafts if self.drafts else None
 
     @property
     def tokens_per_step(self) -> float | None:
-        """Tokens over all steps, those without a draft included; None if nothing was printed.
+        """Tokens per step, over all steps, including those without a draft; None if nothing was generated.
 
-        A step prints its accepted tokens and one more, so there are as many steps as tokens that were not accepted.
+        A step emits its accepted tokens and one more, so there are as many steps as tokens that were not accepted.
         """
         steps = self.tokens - self.accepted
         return self.tokens / steps if steps > 0 else None
@@ -96,7 +96,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class ShorterDraft:
-    """What drafts of at most `num_draft` tokens would bring: tokens a draft, and the speedup of such a step."""
+    """What drafts of at most `num_draft` tokens would bring: tokens in a step with a draft, and that step's speedup."""
 
     num_draft: int
     tokens_per_draft: float
@@ -104,16 +104,17 @@ class ShorterDraft:
 
 
 def shorter_drafts(rates: Sequence[float], curve: CostCurve) -> list[ShorterDraft]:
-    """What shorter drafts would bring on a cost curve, from the rates by position, one request at a time.
+    """What drafts of 0, 1, 2, ... tokens would bring on a cost curve, one request at a time.
 
-    A draft that is cut keeps its first accepted tokens, so its tokens are 1 + the sum of the rates that are left.
+    `rates`: the share of drafts accepted up to each position. A shorter draft keeps its first accepted tokens, so it
+    brings 1 + the sum of the rates of its positions.
     """
     gains = accumulate(rates, initial=1.0)
     return [ShorterDraft(size, gain, gain / curve.at(1 + size)) for size, gain in enumerate(gains)]
 
 
 def best_draft(choices: Sequence[ShorterDraft]) -> ShorterDraft:
-    """The draft size with the largest speedup; the smallest of equal ones."""
+    """The draft size with the largest speedup; ties go to the smallest."""
     return max(choices, key=lambda choice: choice.speedup)
 
 

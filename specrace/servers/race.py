@@ -1,8 +1,7 @@
 """A race with servers: they answer before our lanes' first step, and their steps are shown in race time.
 
-Each answers alone, unless they are to answer together.
-
-A server that fails is left out, with a sentence in the race's description; the other lanes race on.
+They answer one after another, unless they are to answer together. A server that fails is left out, with a sentence in
+the race's description; the other lanes race on.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Server:
     dialect: Dialect
     lane: ServedLane
     rates: list[float] = field(default_factory=list)
-    # The numbers of later runs whose text differed from the first run's, and of later runs that failed.
+    # How many later runs gave another text than the first, and how many failed.
     num_other_texts: int = 0
     num_failed: int = 0
 
@@ -47,8 +46,8 @@ class ServedRace:
 
     `message`: the user's message in the prompt, for servers that take no token ids. `together`: all servers answer at
     once. `reference`: the server that the others are compared with, instead of vanilla. These comparisons, and those of
-    texts, are not made here, where vanilla has tokens only, but in `specrace.views.detokenize`. After `stop` returns
-    True, servers are neither asked nor heard to their end.
+    texts, are made in `specrace.views.detokenize`, because vanilla has no text here, only tokens. Once `stop` returns
+    True, no more servers are asked, and answers are not read to their end.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class ServedRace:
         self.left_out: list[str] = []
         self._vanilla: list[int] = []
         self._vanilla_end = ""
-        # Steps of servers that were not shown yet, the latest first.
+        # The servers' steps that have not been shown yet, the latest first.
         self._waiting: list[Step] = []
         self._shown: list[Step] = []
 
@@ -128,7 +127,7 @@ class ServedRace:
         """Note the reference in the lanes. Raises InputError if it did not answer, or others cannot be compared."""
         dialects = {server.lane.info.lane: server.dialect for server in self.servers}
         if self.reference not in dialects and self.stop():
-            # It was not asked any more.
+            # The race was stopped before the reference had answered.
             self.reference = ""
         if not self.reference:
             return
@@ -144,7 +143,7 @@ class ServedRace:
             server.lane = replace(server.lane, info=info)
 
     def _answers(self, servers: Sequence[tuple[Connection, Dialect]]) -> Iterator[ServedLane | InputError]:
-        """What each server answers, or its fault; one after another, until the race is stopped, or all `together`."""
+        """Each server's answer or fault. Asks all at once with `together`, else one by one until the race stops."""
         if self.together and len(servers) > 1:
             with ThreadPoolExecutor(len(servers)) as threads:
                 yield from threads.map(partial(self._answer, together=True), servers)
@@ -198,7 +197,7 @@ class ServedRace:
         asked = [(server.connection, server.dialect) for server in self.servers]
         for server, lane in zip(self.servers, self._answers(asked), strict=False):
             if isinstance(lane, InputError):
-                # An answer that was left in the middle is not the server's failure.
+                # If we stopped reading the answer, the server did not fail.
                 server.num_failed += not self.stop()
                 continue
             server.rates.append(rate(lane))

@@ -17,12 +17,12 @@ class Chunk:
 
 @dataclass
 class Reply:
-    """An answer. `end` is "eos" or "length".
+    """An answer. `end` is "eos" or "length", or "" if the server gave no reason for the end.
 
-    `accepted` and `drafted`: the numbers of draft tokens of each step, in the order of the steps that had a draft, if
-    the server reports them; `num_accepted` and `num_drafted` are its totals. `num_tokens`: the tokens that the server
-    counted in its answer. Each is None if it was not reported. `prompt`: the prompt's token ids, if the server reports
-    which it read. `has_thoughts`: the server sent thoughts apart from its text.
+    `accepted` and `drafted` hold a number of tokens for each step that had a draft, in order; `num_accepted` and
+    `num_drafted` are the totals, and `num_steps` is the number of all steps. `num_tokens`: how many tokens the server
+    counted in its answer. `prompt`: the token ids of the prompt that it read. Each of these is None if the server does
+    not report it. `has_thoughts`: the server sent thoughts apart from its text.
     """
 
     chunks: list[Chunk] = field(default_factory=list)
@@ -47,8 +47,8 @@ class Request:
     """What a server is asked: to continue a prompt, given as token ids, greedily.
 
     `message`: the user's message in the prompt, for a server that takes no token ids and has a chat template.
-    `cache_salt`: a server that keeps prompts reuses what it computed only for requests with the same salt; "" if it may
-    reuse everything.
+    `cache_salt`: a server with a prefix cache reuses entries only of requests with the same salt; "" if it may reuse
+    all entries.
     """
 
     prompt: tuple[int, ...]

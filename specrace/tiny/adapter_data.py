@@ -23,8 +23,9 @@ from specrace.tiny.quoting import Source, read_sources
 # The share of samples with a question that the passages do not answer.
 UNANSWERABLE = 0.75
 MAX_PASSAGE_WORDS = 110
+# The length of a sentence that may be quoted.
 MIN_ANSWER_WORDS, MAX_ANSWER_WORDS = 6, 40
-# Sentences that cannot be answers: with links, code, references to figures, or an author who addresses the reader.
+# Sentences that cannot be answers: with links, code, references to figures, or an author who says "I" or "we".
 _UNFIT = re.compile(
     r"https?:|www\.|>>>|::|--|[][{}<>=|]|\b(Listing|Figure|Table|Chapter|Section)s? \d|"
     r"\b(we|we’ve|we’ll|let’s|I|I’m|you’ll)\b",
@@ -128,12 +129,12 @@ class GroundedTask:
         return GroundedSample(tuple(passages), tuple(map(self._text, passages)), tuple(chosen))
 
     def _passages(self) -> list[Source]:
-        """Random passages, mostly two: from one title, from two titles, or prose and a fact."""
+        """One to three random passages, mostly two: from one title, from several titles, or prose and facts."""
         passages = [self._prose()]
         num_passages = self.random.choices((1, 2, 3), (5, 85, 10))[0]
         while len(passages) < num_passages:
-            kind = self.random.choices(("family", "fact", "any"), (40, 15, 45))[0]
-            if kind == "family":
+            kind = self.random.choices(("same title", "fact", "any"), (40, 15, 45))[0]
+            if kind == "same title":
                 passages.append(self.random.choice(self.by_title[passages[0].title]))
             else:
                 passages.append(self.random.choice(self.facts) if kind == "fact" and self.facts else self._prose())
@@ -145,7 +146,10 @@ class GroundedTask:
         return self.random.choices(self.prose, cum_weights=self.weights)[0]
 
     def _cut(self, source: Source) -> Source:
-        """Whole sentences of the source, together at most 60 to 110 words; sometimes not from its beginning."""
+        """The source's sentences up to a random limit of 60, 85 or 110 words.
+
+        Half of the sources that are too long begin at a random sentence.
+        """
         max_words = self.random.choice((60, 85, MAX_PASSAGE_WORDS, MAX_PASSAGE_WORDS))
         is_long = sum(map(count_words, source.sentences)) > max_words and len(source.sentences) > 4
         start = self.random.randrange(len(source.sentences) - 3) if is_long and self.random.random() < 0.5 else 0
@@ -162,7 +166,7 @@ class GroundedTask:
         return heading + " ".join(source.sentences)
 
     def _question_about(self, passages: Sequence[Source], number: int) -> GroundedQuestion | None:
-        """A question that a random sentence of passage `number` answers best; None if no such question is found."""
+        """A question that a random sentence of passage `number` answers best; None if the sentence yields none."""
         source = passages[number]
         if _is_fact(source):
             return self._question_about_fact(passages, number)
@@ -183,9 +187,9 @@ class GroundedTask:
     def _evidence(
         self, passages: Sequence[Source], answer: SentenceIndex | None, query: set[str]
     ) -> tuple[SentenceIndex, ...]:
-        """Up to three sentences that retrieval might mark: those that share the most words with the question.
+        """Up to three sentences that retrieval might mark: `answer`, if given, and up to two others.
 
-        Among them is the sentence `answer`, if any, mostly as the first.
+        The others are those that share the most words with the question. `answer` is mostly the first.
         """
         shared = {
             (number, index): len(query & content_words(text)) + self.random.random()
@@ -252,7 +256,7 @@ class GroundedTask:
                 return GroundedQuestion(candidate.question, marked, NO_EVIDENCE)
 
     def _roughen(self, question: str) -> str:
-        """The question; in rare cases in lower case or without its final punctuation mark, as people type it."""
+        """The question as people type it: rarely in lower case, or without its final punctuation mark."""
         draw = self.random.random()
         if draw < 0.04:
             return question.lower()
@@ -262,7 +266,7 @@ class GroundedTask:
 def _join(passages: Sequence[Source], quotes: Sequence[SentenceIndex]) -> str:
     """The quoted sentences with their citations.
 
-    A sentence that does not directly follow the quote before it loses its connective.
+    A sentence loses its connective unless it directly follows the sentence quoted before it.
     """
     texts = []
     last: SentenceIndex | None = None

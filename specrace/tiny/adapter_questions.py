@@ -21,7 +21,7 @@ _NO_SUBJECT = word_set(
     "no another other now then thus also but so yet once sometimes often finally how similarly again instead as while "
     "however therefore perhaps maybe nothing everything something me us them still both either"
 )
-# Words that begin a clause or join two.
+# Words that begin a clause, or join two clauses.
 _CLAUSE = word_set("that which who whom whose when while where because since although if than as and or but not")
 _PREPOSITIONS = word_set(
     "about across after against among around as at before between by during for from in inside into of on onto over "
@@ -158,7 +158,10 @@ def _lower_first(text: str) -> str:
 
 
 def questions(sentence: str, rng: random.Random) -> list[str]:
-    """Questions that the sentence answers, in random order; empty if no rule fits."""
+    """Questions that the sentence answers, in random order; empty if no rule fits.
+
+    Some are in the list several times, so that they are more likely to come first.
+    """
     clause, phrases = parse(sentence), _phrases(sentence)
     candidates = [rng.choice(PHRASE_FORMS).format(rng.choice(phrases)) for _ in range(2) if phrases]
     if clause is None:
@@ -220,7 +223,7 @@ def _clean(question: str) -> str:
 
 
 def _first_words(words: list[str], max_words: int) -> str:
-    """The first words: up to a comma, a clause or about `max_words`, and if possible up to the end of a phrase."""
+    """The first `max_words` words or fewer: up to a comma, a new clause, or if possible the end of a phrase."""
     if len(words) > max_words:
         phrase_starts = [index for index in range(2, max_words + 1) if words[index].lower() in _PREPOSITIONS]
         max_words = phrase_starts[-1] if phrase_starts else max_words
@@ -237,7 +240,7 @@ def _first_words(words: list[str], max_words: int) -> str:
 
 
 def _predicate(clause: Clause, max_words: int) -> str:
-    """The verb, and at most about `max_words` words after it."""
+    """The verb, and at most `max_words` words after it."""
     return f"{clause.verb} {_first_words(clause.words, max_words)}".strip()
 
 

@@ -30,7 +30,7 @@ from specrace.tiny.train import Progress
 CHECKPOINT = "checkpoint.pt"
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 HELD_OUT_SAMPLES = 6
-# The time between two checkpoints.
+# The training time between two checkpoints.
 SAVE_SECONDS = 480
 # How many of the last checkpoints are averaged for the export.
 AVERAGED = 3
@@ -131,19 +131,19 @@ def losses(model: Any, tree: Tree) -> Tensor:
     hidden = model.model(
         input_ids=tree.ids[None], position_ids=tree.positions[None], attention_mask=mask[None, None], use_cache=False
     ).last_hidden_state[0]
-    # Each answer token is predicted by the token before it in its text, whose row is also the one before it here.
+    # The rows of a branch are in text order, so the row before an answer token predicts it.
     predicted = model.lm_head(hidden[:-1][tree.answers[1:]])
     return functional.cross_entropy(predicted, tree.ids[1:][tree.answers[1:]], reduction="none")
 
 
 def rate_at(step: int, done: float, recipe: AdapterRecipe) -> float:
-    """Linear warm-up, then a cosine to zero at the end; `done` is the share of the time that has passed."""
+    """The learning rate: a linear warm-up, and a cosine to zero at the end. `done`: the share of the time passed."""
     warm = min(1.0, (step + 1) / recipe.warmup_steps)
     return recipe.rate * warm * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
 class AdapterRun:
-    """A base model and the adapter that is trained; training resumes from the checkpoint in `out`, if there is one."""
+    """Trains an adapter for the model in the folder `base`; resumes from the checkpoint in `out`, if there is one."""
 
     def __init__(self, base: Path, out: Path, recipe: AdapterRecipe) -> None:
         torch.manual_seed(recipe.seed)

@@ -1,7 +1,7 @@
 """The character-level example: a character tokenizer and a small Llama trained on a folder of documents.
 
 The example reproduces the setting of "Adding Trigram to Speculative Decoding", where bigram and trigram drafts are
-sampled and compared. With 65 characters the trigram table is dense, and smoothing keeps its rows informative.
+sampled and compared. With only 65 symbols the trigram table is dense, and smoothing leaves its rows informative.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from specrace.tiny.train import update
 from specrace.tiny.vocabulary import wrap_tokenizer
 
 END = "<|end|>"
+# The symbols besides capitals and END.
 PLAIN = "\n .,'-:?0123456789abcdefghijklmnopqrstuvwxyz"
 NUM_CAPITALS = 20
 # The model's context length, in characters.

@@ -1,11 +1,11 @@
 """Initial weights that already copy: an induction circuit written into an ordinary Llama with attention biases.
 
-"Head" stands for an attention head here. In layer 0, heads 1..K attend exactly 1..K tokens back, one head to a stretch
-of tokens before those, and one to the latest segment marker. Each writes a code (48 dimensions) of what it attends to
-into a separate subspace of the residual stream. Layer 1 compares the codes of the last K tokens, the stretch and the
-segment with the codes before every earlier position. It attends to the position that matches best, and copies the token
-there. So training has to learn when to copy, not how. Induction heads are described by Olsson et al. (2022). The
-stretch distinguishes two passages that share a few words.
+"Head" stands for an attention head here. In layer 0, K heads attend 1, 2, ... K tokens back, one head attends to the
+*stretch* (the tokens before those K), and one to the latest segment marker. Each writes a code (48 dimensions) of what
+it attends to into a separate subspace of the residual stream. Layer 1 compares the codes of the last K tokens, the
+stretch and the segment with the codes before every earlier position. It attends to the position that matches best, and
+copies the token there. So training has to learn when to copy, not how. Olsson et al. (2022) describe induction heads.
+The stretch distinguishes two passages that share a few words.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ HEAD_DIM = 64
 # RoPE rotates the dimensions of a head in pairs.
 PAIRS = HEAD_DIM // 2
 ROPE_THETA = 1e14
-# RoPE pairs that rotate fast enough to encode position; the others hardly rotate within 1,000 tokens and hold content.
+# The first RoPE pairs rotate fast enough to encode position; the others hardly rotate in 1,000 tokens and hold content.
 NUM_POSITION_PAIRS = 7
-# The largest number of heads with a fixed distance back; three more heads are needed, so a narrow model has fewer.
+# The maximum of K. Three more heads are needed, so narrow models have a smaller K.
 MAX_BACK = 5
-# The dimensions of a code, in models at least WIDE wide and in narrower ones. Layer 1 compares about 43 of them, and
-# more would leave fewer for the tokens.
+# The dimensions of a code: in models of width WIDE or more, and in narrower ones. A head of layer 1 compares codes in
+# about 43 dimensions; longer codes would leave fewer dimensions of the residual stream for the tokens.
 CODE, NARROW_CODE = 48, 32
 WIDE = 512
-# The score of an exact match, in nats per code, and its factors for the current token, the one before, and so on.
+# The attention score of an exact match, in nats per code; its factors for the current token, the one before, and so on.
 CODE_NATS = 13.0
 BACK_WEIGHTS = (1.0, 1.2, 1.2, 1.2, 1.2)
-# One head in four compares three tokens, and the stretch with less weight. At the start of a quote, the tokens before
-# differ, so fewer comparisons mean fewer chance matches. The other heads distinguish similar passages.
+# One head in four compares only three tokens, and the stretch with less weight. At the start of a quote, the preceding
+# tokens differ from those in the passage, so fewer comparisons mean fewer chance matches. The other heads distinguish
+# similar passages.
 SHORT_EVERY, SHORT_BACK, SHORT_STRETCH = 4, 3, 1.0
-# The stretch head attends about 9 tokens wide (standard deviation 4.4), 10 tokens back. The mean of these codes has a
-# small norm, hence the gain. Centres of 10, 12 and 14 were compared before training, on training titles.
+# The stretch head's attention is about 9 tokens wide (standard deviation 4.4), around the token 10 back. The mean of
+# these codes has a small norm, hence the gain. Centres of 10, 12 and 14 were compared before training, on training
+# titles.
 STRETCH_CENTRE = 10.0
 STRETCH_NATS = (0.0, 0.2, 1.2, 8.0, 20.0, 20.0, 20.0)
 STRETCH_GAIN = 3.8
 STRETCH_WEIGHT = 1.5
-# Scores in layer 1, in nats: of keys in the segment of the same evidence marker; at an evidence marker, of the key
-# after the same marker; and what is subtracted from the scores of keys inside the answer.
+# Attention scores in layer 1, in nats: added to keys in a segment with the same evidence marker as the query's; if the
+# query is an evidence marker, added to the key after the same marker; and subtracted from keys inside the answer.
 SEGMENT_NATS = 45.0
 START_NATS = 60.0
 ANSWER_NATS = 40.0
@@ -52,12 +54,12 @@ ANSWER_NORM = 0.4  # small, because with a larger one RMSNorm would scale the re
 # The weights of the copied token and of the question's first words in the residual.
 COPY_WEIGHT = 4.0
 READER_GAIN = 0.1
-# Amplitudes over the position pairs with which the score of a marker falls with its distance. The latest marker wins by
-# 4 nats if it is at most 160 tokens back, and the marker before it at least 8 tokens further back (up to 1,300). These
-# amplitudes have the smallest sum that achieves that; a linear programme found them.
+# One amplitude for each position pair: together they make a marker's score fall with its distance. The latest marker
+# wins by about 4 nats if it is less than 160 tokens back, and the marker before it at least 8 tokens further back, but
+# at most 1,300 in all. These amplitudes have the smallest sum that achieves that; a linear programme computed them.
 RECENCY_COSINES = (0.09, 0.03, 0.0, 2.74, 18.64, 7.59, 18.37)
 RECENCY_SINES = (0.0, 0.0, 0.17, 1.74, 0.0, 19.28, 85.4)
-# The score of a marker over other tokens, and the amplitude over the position pairs for a fixed distance back.
+# How much higher a marker scores than other tokens; each position pair's amplitude in heads with a fixed distance.
 MARKER_NATS = 400.0
 BACK_SHARPNESS = 24.0
 
@@ -86,9 +88,9 @@ def tiny_config(
 class Heads:
     """What the heads of layer 0 attend to, by head number, and `code`, the dimensions of their codes.
 
-    Heads 0 to `num_back` - 1 attend 1, 2, ... tokens back, the head `stretch` to the tokens before those, the head
-    `latest` to the latest marker, and the head `answer` to the answer's marker, if there is one: tokens inside the
-    answer are never copied.
+    Heads 0 to `num_back` - 1 attend 1, 2, ... tokens back, the head `stretch` to the tokens before those, and the head
+    `latest` to the latest marker. The head `answer` attends to the answer's marker, if there is one, so that tokens
+    inside the answer are never copied.
     """
 
     num_back: int
@@ -171,7 +173,7 @@ def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaFo
     embeddings = torch.randn(config.vocab_size, size, generator=generator) @ parts.tokens.T
     embeddings /= embeddings.norm(dim=1, keepdim=True)
     # Marker embeddings lie in the code's subspace, so their codes are longer than those of words. A match of markers
-    # then outweighs chance matches, and the first words of a marked sentence are found as reliably as the last.
+    # then outweighs chance matches, so the first words of a marked sentence are copied as reliably as the last.
     marked = orthonormal(len(markers.ids), width, generator) @ parts.code * math.sqrt(width / size)
     embeddings[markers.ids] = marked
     model.model.embed_tokens.weight.copy_(embeddings)
@@ -211,6 +213,7 @@ def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
         attention.v_proj.weight[rows] = parts.code / scale
         attention.o_proj.weight[:, rows] = writer
     for head in range(heads.num_back):
+        # Only the five fastest pairs.
         _look_back(attention, head, head + 1, (BACK_SHARPNESS,) * 5)
     _look_back(attention, heads.stretch, STRETCH_CENTRE, STRETCH_NATS)
     attention.o_proj.weight[:, heads.stretch * HEAD_DIM : heads.latest * HEAD_DIM] *= STRETCH_GAIN
@@ -219,7 +222,7 @@ def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
     attention.o_proj.weight[:, rows] /= math.sqrt(parts.tokens.shape[1] / heads.code)
     waves = zip(RECENCY_COSINES, RECENCY_SINES, strict=True)
     _score_distance(attention, heads.latest, [(math.hypot(*wave), -math.atan2(*wave[::-1])) for wave in waves])
-    # A direction on which every marker's normalised embedding is 1 and other tokens are near 0.
+    # The product with this vector is 1 for every marker's normalised embedding, and near 0 for other tokens.
     _look_at(attention, heads.latest, torch.linalg.pinv(markers * scale).sum(dim=1))
 
 
@@ -241,7 +244,7 @@ def _look_at(attention: Any, head: int, readout: Tensor) -> None:
 
 
 def _look_back(attention: Any, head: int, distance: float, nats: Sequence[float]) -> None:
-    """Make `head` attend `distance` tokens back; more `nats` over the position pairs make it sharper."""
+    """Make `head` attend `distance` tokens back. `nats`: the amplitude of each position pair; more make it sharper."""
     waves = [(amplitude, distance * ROPE_THETA ** (-pair / PAIRS)) for pair, amplitude in enumerate(nats)]
     _score_distance(attention, head, waves)
 
@@ -290,15 +293,15 @@ def _write_matchers(
 ) -> None:
     """Layer 1, every head: match tokens, stretches and segments, and copy.
 
-    The current token is matched with the token 1 before a key, the token 1 back with the token 2 before it, and so on.
-    `readouts` are what `_evidence_readouts` returns, [E, H] and [E, C] for E evidence markers.
+    The current token is matched with the token 1 before a key, the token 1 back with the token 2 before the key, and so
+    on. `readouts` are what `_evidence_readouts` returns, [E, H] and [E, C] for E evidence markers.
     """
     hidden, size = parts.tokens.shape
     slow = [*range(NUM_POSITION_PAIRS, PAIRS), *range(PAIRS + NUM_POSITION_PAIRS, HEAD_DIM)]
     unit = _unit(parts)
     segment, start = readouts
-    # The slowest dimension flags the answer, and the next slowest hold the evidence marker's number exactly. The codes
-    # of words share the other slow dimensions.
+    # The slowest dimension flags the answer, and the next slowest hold the number of the evidence marker, one dimension
+    # for each. The codes of words share the other slow dimensions.
     count = len(segment)
     flag = slow[-1]
     marked = slow[-1 - count : -1]
@@ -310,7 +313,7 @@ def _write_matchers(
         queries[marked], keys[marked] = segment, segment
         queries[starts], keys[starts] = start @ parts.code, start @ parts.writers[0].T
         attention.q_proj.weight[rows], attention.k_proj.weight[rows] = queries, keys
-        # Each head copies the token through another projection, so a few heads that attend elsewhere are outvoted.
+        # Each head copies the token through its own projection, so a few heads that attend elsewhere are outvoted.
         values = orthonormal(HEAD_DIM, size, generator) @ parts.tokens.T
         attention.v_proj.weight[rows] = values
         attention.o_proj.weight[:, rows] = values.T * COPY_WEIGHT * size / (hidden * unit)

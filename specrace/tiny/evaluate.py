@@ -1,7 +1,7 @@
 """Measures the quality of the answers on held-out titles, in three groups.
 
-"marked": the evidence is marked in the sample, as in training, so this measures the copying. "asked" and "paraphrased":
-questions are made from a sentence, and the retriever marks the evidence.
+"marked": samples of the training task, in which the evidence is marked, so this group measures the copying. "asked" and
+"paraphrased": questions are made from a sentence, and the retriever marks the evidence.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from specrace.tiny.train import load_checkpoint
 from specrace.tiny.vocabulary import prompt_ids
 
 MAX_NEW_TOKENS = 400
+# The passages of a marked sample have at most about this many words in total.
 PASSAGE_WORDS = 420
 LANES = ("vanilla", "bigram", "trigram", "jacobi", "lookahead", "trie", "prompt-lookup")
+# How many samples each of these lanes decodes.
 LANE_ANSWERS = 12
 _QUOTE = re.compile(r"<\|e\d\|> (.*?) \[(\d)\]", re.DOTALL)
 Quote = tuple[str, int]
@@ -62,7 +64,7 @@ class Answer:
 
 
 def decode(target: Target, prompt: Sequence[int], lane: str = "trie") -> tuple[tuple[int, ...], bool, float]:
-    """A greedy answer: its tokens, whether they end with end-of-text, and the tokens per step."""
+    """Decode an answer greedily. Returns its tokens, whether they end with end-of-text, and the tokens per step."""
     steps = list(generate(target, lane, prompt, max_new_tokens=MAX_NEW_TOKENS))
     tokens = tuple(token for step in steps for token in step.emitted)
     return tokens, steps[-1].end == "eos", len(tokens) / len(steps)

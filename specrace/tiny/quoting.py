@@ -100,7 +100,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 def split_titles(sources: Iterable[Source]) -> tuple[list[Source], list[Source]]:
     """(training sources, held-out sources), split by a hash of the title up to its first colon.
 
-    So the split of a title does not depend on the other sources.
+    So whether a title is held out does not depend on the other sources.
     """
     training: list[Source] = []
     held_out: list[Source] = []
@@ -157,12 +157,12 @@ class QuotingTask:
         return Sample(documents, question, answer(question, quotes))
 
     def _passages(self, max_words: int) -> list[Source]:
-        """One to five random passages, often all from one title."""
+        """One to five random passages with at most about `max_words` words; half of the time, all from one title."""
         count, first = self.random.randint(1, 5), self._source()
-        family = self.by_title[first.title.split(":")[0]] if self.random.random() < 0.5 else None
+        same_title = self.by_title[first.title.split(":")[0]] if self.random.random() < 0.5 else None
         passages, words = [], 0
         for position in range(count):
-            passage = first if position == 0 else self._source(family)
+            passage = first if position == 0 else self._source(same_title)
             passages.append(self._roughen(self._cut(passage, max_words - words)))
             words += sum(len(sentence.split()) for sentence in passages[-1].sentences)
             if words > max_words * 0.8:
@@ -170,14 +170,17 @@ class QuotingTask:
         self.random.shuffle(passages)
         return passages
 
-    def _source(self, family: Sequence[Source] | None = None) -> Source:
-        """A random source: from `family` if given, else mostly a passage of several sentences."""
-        if family:
-            return self.random.choice(family)
+    def _source(self, candidates: Sequence[Source] | None = None) -> Source:
+        """A random source: one of the `candidates` if given, else mostly a passage of several sentences."""
+        if candidates:
+            return self.random.choice(candidates)
         return self.random.choice(self.pools[0 if self.random.random() < 0.7 else -1])
 
     def _cut(self, source: Source, max_words: int) -> Source:
-        """The sentences that fit, each cut to 80 words, sometimes from a random sentence on; at least one sentence."""
+        """At least one sentence, then those that fit into `max_words` and into 130 words; each is cut to 80 words.
+
+        Sometimes they start at a random sentence of the source.
+        """
         start = self.random.randrange(len(source.sentences)) if self.random.random() < 0.4 else 0
         sentences: list[str] = []
         words = 0
@@ -189,7 +192,7 @@ class QuotingTask:
         return Source(source.title, tuple(sentences))
 
     def _roughen(self, source: Source) -> Source:
-        """Sometimes put rare words into the sentences, or begin them with the first words of another sentence."""
+        """Sometimes replace words by odd ones, or begin the sentences with the first words of one of them."""
         if self.random.random() > 0.4:
             return source
         subject = self.random.choice(source.sentences).split()[: self.random.randint(1, 6)]
@@ -198,7 +201,7 @@ class QuotingTask:
         for sentence in source.sentences:
             words = sentence.split()
             if self.random.random() < repeats:
-                # In a passage on one subject, many sentences begin alike, and the model must not copy the wrong one.
+                # In a passage about one subject, many sentences begin alike; the model must not copy the wrong one.
                 words = [*subject, words[0].lower(), *words[1:]]
             for _ in range(self.random.randint(0, 3)):
                 odd = self._set_words() if self.random.random() < 0.35 else self._odd_word()
@@ -207,7 +210,7 @@ class QuotingTask:
         return Source(source.title, tuple(sentences))
 
     def _set_words(self) -> str:
-        """Words from the openings and joints, because the model must learn to copy these where a quote has them."""
+        """Words from the openings and joints: where a quote has such words, the model must copy them, too."""
         phrase = self.random.choice((*JOINTS, *(phrase for _, phrase in OPENINGS))).split()
         start = self.random.randrange(len(phrase))
         return " ".join(phrase[start : start + self.random.randint(1, 3)]).strip(":")
@@ -241,7 +244,7 @@ class QuotingTask:
         elif self.random.random() < 0.2:
             piece = title
         if self.random.random() < 0.4:
-            # First words and piece are chosen independently, so the answer's opening depends on the first words only.
+            # First words and the rest are drawn independently, so the answer's opening depends on the first words only.
             starts = self.random.choice(OPENINGS)[0]
             return f"{self.random.choice(starts).capitalize()} {piece}{self.random.choice('???.')}"
         return self.random.choice(QUESTIONS).format(piece)

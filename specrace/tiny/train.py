@@ -29,7 +29,7 @@ DECISION_WEIGHT = 4.0
 # Longer samples are skipped.
 MAX_SAMPLE_TOKENS = 1500
 CHECKPOINT = "checkpoint.pt"
-# The largest file of exported weights.
+# The maximum size of a file of exported weights.
 MAX_SHARD = "15500KB"
 
 
@@ -85,7 +85,7 @@ def batches(
     rng = random.Random(recipe.seed + progress.step)
     while True:
         done = progress.seconds / limit_s
-        # The maximum number of words of the last stage that has started.
+        # From the last stage that has started.
         max_words = [words for start, words in recipe.stages if start <= done][-1]
         rows: list[tuple[list[int], list[float]]] = []
         longest = 0
@@ -110,9 +110,9 @@ def trained_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
 
 
 def rate_share(step: int, done: float, recipe: Recipe) -> float:
-    """The learning rate as a share of its peak: a linear warm-up, a constant, a cosine to zero in the last two thirds.
+    """The learning rate as a share of its peak: a linear warm-up, then constant, then a cosine to zero.
 
-    `done` is the share of the time that has passed.
+    The cosine takes the last two thirds of the time. `done` is the share of the time that has passed.
     """
     decay = min(1.0, max(0.0, (done - 1 / 3) * 1.5))
     return min(1.0, (step + 1) / recipe.warmup_steps) * 0.5 * (1 + math.cos(math.pi * decay))

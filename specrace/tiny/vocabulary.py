@@ -37,7 +37,7 @@ CHAT_TEMPLATE = (
 
 
 def tokenizer_text(sources: Sequence[Source]) -> Iterator[str]:
-    """The text that the vocabulary is learned from: sources of three sentences or more, and every eighth other source.
+    """The text that the vocabulary is learned from: sources of three sentences or more, and an eighth of the others.
 
     Each opening of an answer is added 200 times.
     """

@@ -23,10 +23,11 @@ class ServerConfig:
     """A server of the page: what it races on, where it is served, and to whom.
 
     `model` may have to be fetched first. `is_default_model`: the user named none, so the bundled model may replace it.
-    `model_to_fetch`: a short name, fetched in the background. `models`: the folders or hub ids of further models on
-    offer; None for the bundled ones. `offline`: the user's value of HF_HUB_OFFLINE. `settings`: what
-    `recommend` wrote. `servers`: running engines beside which visitors may race. `replay`: recordings, which are played
-    without a model. `keep_shares`: the hours for which a race is kept under a short link; 0: no race is kept.
+    `model_to_fetch`: the short name of a model to fetch in the background. `models`: the folders or hub ids of further
+    models on offer; None for the bundled ones. `offline`: the user's value of HF_HUB_OFFLINE. `settings`: a settings
+    file that `recommend` wrote. `servers`: running engines beside which visitors may race. `replay`: recordings to
+    play, without a model. `metrics`: addresses and networks that may read /metrics. `keep_shares`: the hours for which
+    a race is kept under a short link; 0: no race is kept.
     """
 
     model: ModelChoice = field(default_factory=partial(choose_model, BUNDLED_MODEL))

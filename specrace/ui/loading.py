@@ -1,4 +1,7 @@
-"""Opens the workbench that the page races on, or a substitute if that fails; fetches the models that it needs."""
+"""Opens the workbench that the page races on, and fetches its model first if necessary.
+
+If the device or the default model fails, the workbench is opened on the CPU or with the bundled model instead.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,9 @@ def stay_offline() -> None:
 
 
 def loader(config: ServerConfig) -> Callable[[Callable[[str], None]], Workbench]:
-    """The function with which the worker loads its workbench; its argument is a callback for the progress.
+    """The function that loads the worker's workbench; its argument is a callback for the progress.
 
-    It imports torch itself, so that the page is served before this slow import.
+    It imports torch only when it is called, so that the page is served before this slow import.
     """
 
     def load(on_progress: Callable[[str], None]) -> Workbench:
@@ -71,7 +74,7 @@ def loader(config: ServerConfig) -> Callable[[Callable[[str], None]], Workbench]
 def _open_workbench(config: ServerConfig, on_progress: Callable[[str], None]) -> tuple[Workbench, str]:
     """Open the workbench. If the device or the default model fails, open it on the CPU or with the bundled model.
 
-    Returns the workbench, and what to add to the status: the reason for such a substitute, or "".
+    Returns the workbench, and what to add to the status line: why it is such a substitute, or "".
     """
     from specrace.workbench import Workbench
 
@@ -102,7 +105,7 @@ def _open_workbench(config: ServerConfig, on_progress: Callable[[str], None]) ->
 
 
 def fetch(name: str, offline: str, on_progress: Callable[[str], None]) -> None:
-    """Fetch a model, and wait until it is there. Raises InputError."""
+    """Fetch a model by its short name in another process, and wait for it. Raises InputError."""
     from specrace.ui.helper.fetcher import Fetcher
 
     fetcher = Fetcher(name, offline=offline)

@@ -18,13 +18,13 @@ FIRST_QUESTIONS = (
 
 
 def offered_models(config: ServerConfig) -> dict[str, str | Path]:
-    """The models that a visitor may choose: the server's default, and those of --models or else the bundled ones.
+    """Name -> folder or hub id of the models on offer: the default, then those of --models or else the bundled ones.
 
-    A folder is offered under its name; if several have the same name, parent folders are put before it.
+    A folder is offered under its name; if several have the same name, with as many parent folders as tell them apart.
     """
     bundled = [str(path.parent) for path in sorted(ASSETS.glob("*/config.json"))]
     source = config.model.source
-    # A model that is still to be fetched has no other name than its short one.
+    # A model that is still to be fetched has only its short name.
     default = source.name if source.is_missing else str(source.location)
     models = [default, *(bundled if config.models is None else config.models)]
     unique: dict[Path, str] = {}
@@ -36,7 +36,10 @@ def offered_models(config: ServerConfig) -> dict[str, str | Path]:
 
 
 def _shortest_unique_end(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
-    """The last folders of a path: as few as possible, but so many that no other path ends with the same ones."""
+    """The shortest end of a path, in whole folders, that no other path has; the whole path if there is none.
+
+    `paths` are all paths, split into folders.
+    """
     for count in range(1, len(path)):
         end = path[-count:]
         if sum(other[-count:] == end for other in paths) == 1:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from specrace.ui.server.telemetry import Telemetry
     from specrace.ui.server.visitors import Visitors
 
-# Time for a stopped race to end: it takes at most a step of its slowest lane.
+# How long to wait for a stopped race, which still finishes the current step of a lane.
 JOIN_LIMIT_S = 3.0
 
 
@@ -51,7 +51,7 @@ def serve(config: ServerConfig) -> int:
     if config.no_fetch or all(Path(name).exists() for name in models_to_load(config)):
         stay_offline()
     with exit_on_sigterm(), upload_folder() as folder:
-        # All that visitors send is stored in this folder.
+        # Whatever visitors send is stored in this folder.
         os.environ["GRADIO_TEMP_DIR"] = folder
         bound = [host, *(listening.getsockname()[0] for listening in sockets)]
         network_address = find_network_address(bound, sockets[0].getsockname()[1])
@@ -66,7 +66,7 @@ def serve(config: ServerConfig) -> int:
             print(f"MCP tools: {address(sockets)}/gradio_api/mcp/", flush=True)
         code = run(Server(app, end_work, config.proxies), sockets)
     if worker is not None and not worker.join(JOIN_LIMIT_S):
-        # The interpreter would crash at its end under a thread that still loads a model or computes.
+        # The thread still loads a model or computes, and the interpreter could crash if it shut down under it.
         sys.stdout.flush()
         os._exit(code)
     return code
@@ -112,14 +112,14 @@ def build_app(
     gr.mount_gradio_app(app, page, "/", auth=password_check(config.auth), **mounting)  # type: ignore[arg-type]
     if config.mcp:
         serve_tools(page, TOOL_TYPES)
-    # Gradio checks the paths of files only on a page that was launched.
+    # Gradio checks the paths of files that clients name only on a page that was launched; this one is mounted.
     page.has_launched = True
     app.state.page = page
     return app, worker, partial(_end_work, app.routes[-1].app, worker)  # type: ignore[attr-defined]
 
 
 def _guarded_app(config: ServerConfig, hosts: Hosts, visitors: Visitors, routes: Sequence[Route]) -> Starlette:
-    """An app of the operator's routes, in which the page is mounted below the proxy's path and behind the guard."""
+    """An app with the operator's routes, behind the proxy's path and the guard. The page is mounted in it later."""
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
 
@@ -146,7 +146,7 @@ def _build_replay(recordings: Sequence[Path], visitors: Visitors) -> gr.Blocks:
     from specrace.views.recording_check import read_recording
 
     for recording in recordings:
-        # A gallery would leave a bad recording out without an error.
+        # Raises for a bad recording, which a gallery would only leave out.
         read_recording(recording)
     names = [recording.stem for recording in recordings]
     if len(set(names)) < len(names):
@@ -156,7 +156,7 @@ def _build_replay(recordings: Sequence[Path], visitors: Visitors) -> gr.Blocks:
 
 
 def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) -> tuple[gr.Blocks, Backend]:
-    """A page that races, and what stands behind it."""
+    """A page that races, and its backend."""
     from specrace.model.weights.names import PREFERRED
     from specrace.ui.helper.fetcher import Fetcher
     from specrace.ui.helper.gallery import Gallery
@@ -170,7 +170,7 @@ def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) 
     offered = offered_models(config)
     # The package has a head for the preferred model.
     has_heads = bool(config.model.heads) or PREFERRED in offered
-    # So has it a draft model for the bundled one.
+    # It also has a draft model for the bundled model.
     default = Path(config.model.source.location)
     has_draft_model = bool(config.model.drafts) or default.resolve() == BUNDLED_MODEL
     dtypes = () if zero_gpu.is_enabled() else DTYPES

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from specrace.retrieval.limits import UPLOADS
 
 MAX_UPLOAD_FILES = 20
-# Maximum numbers of bytes: in all files of a visitor together, and in a log.
+# Maximum numbers of bytes: of all documents of a visit together, and of a log.
 MAX_UPLOAD_BYTES = UPLOADS.total_bytes
 MAX_LOG_BYTES = 20_000_000
 
@@ -16,8 +16,8 @@ MAX_LOG_BYTES = 20_000_000
 class VisitorLimits:
     """The bounds that the operator sets for visitors.
 
-    `queue`: waiting races of all visitors. `race_tokens`: new tokens of a race. `races_at_once`: races that programs
-    from one address may have in line. `uploads`: whether visitors may upload documents and open recordings.
+    `queue`: waiting races of all visitors. `race_tokens`: new tokens of a lane. `races_at_once`: unfinished races of
+    programs at one address. `uploads`: whether visitors may upload documents and logs, and open recordings.
     """
 
     queue: int = 20

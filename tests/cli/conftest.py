@@ -32,7 +32,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    """A function that runs the command line in a new process, which has the libraries imported."""
+    """A function that runs the command line in a new process, forked from one that has imported the libraries."""
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         return processes.run(["-m", "specrace", *arguments], env=os.environ | {"HTTPS_PROXY": REFUSING_PROXY})
@@ -51,9 +51,9 @@ def load_once(load: Callable[..., Target]) -> Callable[..., Target]:
 
 
 def index_once(index: Callable[..., PassageIndex]) -> Callable[..., PassageIndex]:
-    """A function that indexes documents for an embedder and a target only once, which takes half a second.
+    """A function that indexes documents, which takes half a second, only once for an embedder and a target.
 
-    The two models are known by their limits: `LOADERS` makes `token_limits` return one list for the same models.
+    It knows the two models by the identity of `limits`: in `LOADERS`, `token_limits` returns one list for equal models.
     """
     indexes: dict[tuple[object, ...], PassageIndex] = {}
 
@@ -76,7 +76,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def shared_models() -> Iterator[None]:
-    """Make all commands in this process share the models that they load and do not change, and the bundled index."""
+    """Make all commands in this process share the models and indexes that they load; no command changes them."""
     with pytest.MonkeyPatch.context() as patch:
         for name, load in LOADERS.items():
             patch.setattr(workbench, name, load)

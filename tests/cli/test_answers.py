@@ -125,7 +125,7 @@ def test_a_server_answers_and_its_counts_reach_score_and_recommend(call_main, tm
         done = call_main(*arguments, "--server", f"tested={address.url}")
     assert (done.returncode, done.stderr) == (0, "")
     result = json.loads(done.stdout)
-    # A server that has the same weights and computes in 32 bits writes the same answers.
+    # A server with the same weights writes the same answers in float32.
     assert result["server"] == "vLLM 0.32.0" and result["answers"] == own["answers"]
     options = [word for key, value in ngram.items() for word in ("--option", f"vllm-ngram.{key}={value}")]
     done = call_main("score", saved, "--lanes", "vllm-ngram", *options, "--json")

@@ -33,7 +33,7 @@ FIELDS = {
 def bench_cache(
     tmp_path_factory: pytest.TempPathFactory, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Use a separate cache folder, so that cost curves measured here change no other test's draft sizes.
+    """A cache folder of its own, so that the cost curves measured here change no other test's draft sizes.
 
     Only embedded passages are shared with other tests. Curves are measured in one round, to save time.
     """
@@ -54,7 +54,7 @@ def copy_passages(source: Path, target: Path) -> None:
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     try:
-        # An unexpected error is raised, and not only named.
+        # With --traceback, an unexpected error is raised instead of reported in a sentence.
         code = main(["--traceback", "bench", *arguments])
     except SystemExit as exit_:
         code = int(str(exit_.code))

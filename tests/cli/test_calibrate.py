@@ -31,7 +31,7 @@ CLIFF = CostCurve((1, 2, 3, 4, 5, 8, 16, 64), (1.0, 2.1, 3.0, 1.4, 2.6, 2.7, 3.4
 
 
 def small_target(max_context: int = 512) -> Target:
-    """A random model of two layers, small enough for a quick test, with a context of `max_context` tokens."""
+    """A tiny random model of two layers, with a context of `max_context` tokens."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=64,

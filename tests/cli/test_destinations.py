@@ -21,7 +21,8 @@ COMMANDS = [
     ("score", "none.jsonl", "--csv"),
     ("recommend", "none.jsonl", "--report"),
 ]
-# Commands that are told to write their own input: a file, a link to it, a part of an argument, a name in a folder.
+# Commands whose output is also their input: given as a file, as a link to it, as a part of an argument, as a name in a
+# folder.
 SAME_FILE = [
     ("score", "{file}", "--csv", "{file}"),
     ("score", "{link}", "--csv", "{file}"),
@@ -53,8 +54,8 @@ def link_to_a_device(path: Path) -> None:
     path.symlink_to("/dev/full")
 
 
-# Kind of path -> (a function that makes it, what the error calls it). A pipe stands for a device, which a bug could
-# delete here; of a link to a device only the link could be lost.
+# Kind of path -> (a function that makes it, what the error calls it). A pipe stands in for a device, which a bug could
+# delete here; of a link to a device, a bug could delete only the link.
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "folder": (Path.mkdir, "a folder"),
     "link": (link, "a symbolic link"),
@@ -100,7 +101,7 @@ def test_a_path_that_is_not_a_regular_file_is_refused_before_the_work(
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 @pytest.mark.parametrize("file", ["/proc/self/out.json", "/no/such/folder/out.json"])
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work(call_main, command, file: str) -> None:
-    # Even root cannot write in the first one.
+    # Not even root can write in /proc/self.
     done = call_main(*command, file)
     assert done.returncode == 2 and "cannot be written" in done.stderr and done.stderr.count("\n") == 1
 

@@ -25,7 +25,7 @@ REEL = re.compile(r'<script type="application/octet-stream" data-reel="([^"]*)">
 
 
 def reels(page: str) -> dict[str, Any]:
-    """The recorded races in an exported file, by name."""
+    """The races (reels) in an exported file, by name."""
     return {name: json.loads(gzip.decompress(base64.b64decode(code))) for name, code in REEL.findall(page)}
 
 

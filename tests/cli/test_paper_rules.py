@@ -26,7 +26,7 @@ def request(output: tuple[int, ...], turn: tuple[int, ...] = TEXT, category: str
 
 
 def lengths(output: tuple[int, ...]) -> list[int]:
-    # The template is recognised as what all prompts share, so there must be a request with another turn.
+    # The template is what all prompts share, so there must be a request with another turn.
     other_request = request((END,), (50, 51), "summarization")
     return accept_lengths([request(output), other_request], num_draft=64)["rag"][0]
 

@@ -73,7 +73,7 @@ def test_the_page_gives_the_recommendation_of_quick(call_main: Run, log: Path) -
     by_engine = {engine["engine"]: engine for engine in advise(log)["engines"]}
     for engine in ("vllm", "transformers"):
         done = json.loads(call_main("recommend", log, "--quick", "--engine", engine, "--json").stdout)
-        # The time that our own lanes take to draft differs from run to run, but this curve has no milliseconds.
+        # Drafting times differ between runs, but do not count here, because this curve has no milliseconds.
         assert by_engine[engine]["recommendation"] == done["recommendation"]
         assert by_engine[engine]["export"]["settings"] == done["exports"][engine]["settings"]
         assert by_engine[engine]["text"] == done["text"]
@@ -86,7 +86,7 @@ def test_batch_sets_the_batch_size_of_the_recommendation_and_of_a_heads(
     arguments = (*SMALL_GRID, "--cost-curve", "l4-8b", "--batch", "64", "--head-profile", tmp_path / "head.json")
     done = call_main("recommend", log, *arguments, "--json")
     result = json.loads(done.stdout)
-    # Up to 403 rows all forwards of this curve take as long: a step with two drafts costs 1.2.
+    # Up to 403 rows, all forwards of this curve take equally long: a step with two draft tokens costs 1 + 2 x 0.1.
     assert result["head"] == pytest.approx({"num_draft": 2, "tau": 2.12, "speedup": 2.12 / 1.2, "break_even": 0.1})
     assert "2.12 tokens a step with drafts of 2, a forecast speedup of 1.77x" in result["text"][-1]
     assert result["settings"]["batch"] == 64 and "in batches of 64," in result["text"][0]

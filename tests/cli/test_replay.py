@@ -73,7 +73,7 @@ def test_replay_prints_no_control_characters_of_a_recording(call_main, tmp_path:
 
 
 def add_repeated_runs(rows: Rows, note: str) -> Rows:
-    """`rows` followed by an event of repeated runs, with the first run's speedups; in one, lane 1 was 0.4 faster."""
+    """`rows` followed by an event of repeated runs: the first run's speedups, but lane 1's highest is 0.4 above it."""
     lanes = [
         {"lane": lane["lane"], "tokens_per_s": lane["tokens_per_s"]}
         | dict.fromkeys(("speedup", "low", "high"), lane["speedup"])
@@ -153,7 +153,7 @@ def test_thoughts_are_folded_into_a_line() -> None:
     assert isinstance(started, Started) and isinstance(finished, Finished)
     text = finished.lanes[0].text
     words = text.split()
-    # A word of the second half stands for the mark after the thoughts.
+    # A word that occurs once, in the second half, serves as the mark that ends the thoughts.
     mark = next(word for word in words[len(words) // 2 :] if text.count(word) == 1)
     folded, beginning = f"Thoughts: {words.index(mark) + 1} words", " ".join(words[:4])
     for marks in (None, ("", mark)):
@@ -194,7 +194,7 @@ def test_the_lanes_of_the_presets_have_the_same_colour_in_every_race() -> None:
     by_method = lane_hues(METHODS)
     lanes = {lane for preset in PRESETS for lane in preset.common.get("lanes", DEFAULT_LANES)}
     assert len({by_method[lane] for lane in lanes}) == len(lanes) >= 7
-    # Whatever else is in the race, in the registry's order, as the page has it.
+    # This holds beside any other lane, with the lanes in the registry's order, as on the page.
     order = [name for name, method in METHODS.items() if not method.twin_of]
     for lane, other in itertools.product(lanes, order):
         hues = race_hues(sorted({lane, other}, key=order.index), list(METHODS))

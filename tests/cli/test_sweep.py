@@ -28,7 +28,7 @@ from tests.cli.conftest import ROOT, Run
 from tests.lab.parts import mostly_copying, write_log
 
 GRID = ("--lanes", "prompt-lookup,trie", "--grid", "trie.n=3,5", "--grid", "num_draft=4,8")
-# Stores as many cells as its first argument says, and kills itself in the middle of the next cell's line.
+# Stores as many cells as its first argument says, then kills itself in the middle of the next cell's line.
 KILLED_SWEEP = """
 import os, signal, sys
 from specrace.lab.scoring import sweep
@@ -115,7 +115,7 @@ def test_a_resumed_sweep_reuses_the_models_answers(
 def test_answers_are_made_again_if_the_embedder_or_the_passages_change(
     change: str, call_main: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both workbenches have the same documents and as many passages."""
+    """Both workbenches have the same documents and equally many passages."""
     document = Document("a.md", "A", "A trie is a tree. It holds n-grams. A bigram is a pair.")
     embedder = bundled.embedder
 

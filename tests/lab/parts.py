@@ -42,12 +42,12 @@ def write(path: Path, *lines: Any) -> Path:
 
 
 def pack(path: Path, data: bytes) -> Path:
-    """Write `data` to a file, packed as the ending of its name says; in a zip the member is log.jsonl."""
+    """Write `data` to a file, compressed as the suffix of its name says; a zip has it as log.jsonl."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("log.jsonl", data)
     else:
-        # By default xz takes ten times as long, and a block of bzip2 has 900 kB instead of 100.
+        # By default, xz takes ten times as long, and blocks of bzip2 have 900 kB instead of 100 kB.
         xz, bz = partial(lzma.compress, preset=0), partial(bz2.compress, compresslevel=1)
         packers = {".gz": gzip.compress, ".zst": zstandard.compress, ".xz": xz, ".bz2": bz}
         path.write_bytes(packers[path.suffix](data))
@@ -62,7 +62,7 @@ def run(*arguments: object) -> int:
 
 
 def mostly_copying(count: int, *, seed: int = 0, category: str = "copy") -> list[Transcript]:
-    """Requests whose outputs copy spans of their prompts. The 4th, 8th, ... copies nothing; its category is "fresh"."""
+    """Requests whose outputs copy spans of their prompts; every fourth copies nothing, and its category is "fresh"."""
     chance = random.Random(seed)
     transcripts = []
     for number in range(count):

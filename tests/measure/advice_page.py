@@ -23,7 +23,7 @@ from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 
 WAIT_MS = 300_000
 REQUESTS = 500
-# How many of an answer's five sentences come from its document.
+# Of an answer's five sentences, how many are copied from its prompt's document; the others are from another one.
 COPIED = {"answers from a document": 4, "summaries": 2, "stories": 0}
 
 

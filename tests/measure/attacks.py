@@ -23,7 +23,7 @@ FILES = {f"{number}.html": b"<a " * 10_000 for number in range(20)}
 
 
 def time_one_line(app: Served) -> float:
-    """Seconds until passages of another visitor's document of one line are there."""
+    """Seconds until another visitor gets the passages of a one-line document."""
     began = time.monotonic()
     answer = retrieve(app, app.upload({"owls.md": b"Owls hear."}).json())
     assert answer.startswith("event: complete"), answer
@@ -31,7 +31,7 @@ def time_one_line(app: Served) -> float:
 
 
 def main() -> None:
-    """Run the attacks one after the other, and print the figures."""
+    """Run the attacks one after another; print the waiting times and the memory."""
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as (app, process), ExitStack() as stack:
         attacker = replace(app, source=ATTACKER)
         print(f"one line, no attack: {time_one_line(app):.1f} s (starts a helper)")

@@ -64,15 +64,15 @@ def figures(files: Sequence[Path], tokenizer: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Compare all shapes."""
+    """Compare the figures for every shape; return 1 if any differ."""
     different = 0
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = chat_folder(Path(folder) / "chat")
         expected: float | None = None
         for shape, write in SHAPES.items():
-            place = Path(folder) / shape
-            place.mkdir()
-            figures_by_command = figures(write(place), tokenizer)
+            shape_folder = Path(folder) / shape
+            shape_folder.mkdir()
+            figures_by_command = figures(write(shape_folder), tokenizer)
             expected = expected or figures_by_command["score"]
             is_same = set(figures_by_command.values()) == {expected}
             different += not is_same

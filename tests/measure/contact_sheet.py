@@ -70,7 +70,7 @@ def take_pictures(page: Page, every_ms: int, seconds: float) -> list[tuple[float
 
 
 def lay_out(browser: Browser, pictures: list[tuple[float, bytes]], title: str, out: Path) -> None:
-    """Write one picture of all pictures, each with its number and time."""
+    """Write one sheet of all pictures, each with its number and time."""
     cells = "".join(
         f'<figure><img src="data:image/png;base64,{base64.b64encode(data).decode()}">{number}: {taken_s:.2f} s</figure>'
         for number, (taken_s, data) in enumerate(pictures, 1)

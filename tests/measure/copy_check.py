@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
 
 def prompts(workbench: Workbench, name: str, options: argparse.Namespace) -> Iterator[tuple[int, ...]]:
-    """The prompts of a set of questions; the open ones have no passages."""
+    """The prompts of a set of questions, as token ids; prompts of the open questions have no passages."""
     spec = RaceSpec(("fusion",), max_new_tokens=options.max_new_tokens)
     for line in read_prompts(SETS[name][0], options.limit):
         yield tuple(workbench.make_prompt(RaceRequest(line["question"], spec, SETS[name][1]))[0].tokens)
@@ -77,7 +77,7 @@ def run(
     max_new_tokens: int,
     sums: dict[str, dict[str, float]],
 ) -> list[tuple[int, ...]]:
-    """Run all settings on one prompt, a step each in turn; return their texts and add their figures to `sums`."""
+    """Decode one prompt with all settings, one step of each in turn; return the texts, add the figures to `sums`."""
     target, lanes = workbench.target, dict[str, Lane]()
     prefix = target.prefill(prompt)
     for setting, (lane, lane_options) in SETTINGS.items():

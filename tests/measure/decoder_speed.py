@@ -26,6 +26,7 @@ from specrace.core.tree import TokenTree
 from specrace.model.capture import capture_replay
 from specrace.model.target import Target
 
+# Tokens of the prompt, and steps that are timed after it.
 COLUMNS = 200
 STEPS = 12
 SHAPES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
@@ -73,11 +74,11 @@ SHAPES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
 
 
 def random_target(shape: str) -> Target:
-    """A target of a shape, in the compiled decoder."""
+    """A target of this shape with random weights, run by the compiled decoder."""
     make_config, values = SHAPES[shape]
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(make_config(**values), dtype=torch.float32)
-    # The buffers, such as those of rotary positions, are computed and not drawn.
+    # Only parameters are random. Buffers, such as rotary frequencies, get the values that the config implies.
     buffers = AutoModelForCausalLM.from_config(make_config(**values | {"num_hidden_layers": 1, "vocab_size": 8}))
     model.to_empty(device="cpu")
     for name, buffer in buffers.named_buffers():

@@ -41,7 +41,7 @@ def browser_s() -> float:
 
 
 def main_thread_s(session: CDPSession) -> float:
-    """Seconds that the page's main thread has worked so far."""
+    """Seconds of work on the page's main thread so far."""
     metrics = session.send("Performance.getMetrics")["metrics"]
     return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
 

@@ -45,15 +45,15 @@ WRITERS = {
 
 
 class Tally:
-    """What one lane's steps add up to."""
+    """The sums over one lane's texts."""
 
     def __init__(self) -> None:
         self.identical = self.texts = self.steps = self.tokens = 0
-        # Depth -> nodes that were drafted below an accepted node, and those among them that were accepted.
+        # Depth -> steps that drafted at this depth below an accepted node, and how many accepted a token there.
         self.drafted, self.accepted = Counter[int](), Counter[int]()
 
     def add(self, steps: Sequence[Step], *, identical: bool) -> None:
-        """Add a text."""
+        """Add the steps of one text; `identical`: whether it equals vanilla's."""
         self.texts += 1
         self.identical += identical
         self.steps += len(steps)

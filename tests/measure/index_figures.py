@@ -1,7 +1,8 @@
 """The figures of a passage index: `python -m tests.measure.index_figures --passages 100000 [--vectors generated|real]`.
 
-Builds an index of generated passages, opens it memory-mapped, and searches it. `generated` vectors are means of random
-word vectors in topics, with the default embedder's size. `real` vectors are the default embedder's.
+Builds an index of generated passages, opens it memory-mapped, and searches it. `generated` vectors are normalised sums
+of random word vectors, where the words of a document belong to one topic; they have the default embedder's dimension.
+`real` vectors are the default embedder's.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from tests.retrieval.words import WordEmbedder, generate_documents
 
 QUERIES = 200
 PASSAGES_PER_DOCUMENT = 50
-# The words of a passage, in generated documents and in real text. In generated documents, they decide how many passages
-# there are.
+# Maximum words of a passage, in generated documents and in real text. For generated documents, this number yields the
+# requested number of passages.
 GENERATED_WORDS, REAL_WORDS = 20, 110
 
 
@@ -79,7 +80,7 @@ def small_passages(document: Document) -> list:
 
 
 def search(out: Path, embedder: Embedder) -> dict[str, float]:
-    """Times (ms) of opening and of one search, and recall@5 against exact search, for words of 200 random passages."""
+    """Times (ms) of opening and of one search, and recall@5 against exact search; queries: six words of a passage."""
     began = time.perf_counter()
     stored = StoredIndex(out)
     index = stored.open(embedder)

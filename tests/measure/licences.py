@@ -45,7 +45,7 @@ class Package:
     @property
     def is_permissive(self) -> bool:
         """Whether anyone may use the package and pass it on with its notice."""
-        # The LGPL, as one of several licences, is neither permissive nor refused.
+        # A package under the LGPL and another licence is judged by the other one.
         without_lesser = LESSER.sub("", self.licence)
         return any(name in without_lesser for name in PERMISSIVE) and not REFUSED.search(without_lesser)
 
@@ -78,9 +78,10 @@ def applies(requirement: Requirement, extras: Iterable[str]) -> bool:
 def licence_of(about: metadata.Distribution) -> str:
     """The licence in a package's metadata: the expression, else the classifiers, else the first line of the text."""
     head = about.metadata
-    classes = [line.rpartition(" :: ")[2] for line in head.get_all("Classifier", ()) if line.startswith("License ::")]
+    lines = [line for line in head.get_all("Classifier", ()) if line.startswith("License ::")]
+    classifiers = ", ".join(line.rpartition(" :: ")[2] for line in lines)
     text = (head.get("License") or "").strip()
-    return head.get("License-Expression") or ", ".join(classes) or text.partition("\n")[0]
+    return head.get("License-Expression") or classifiers or text.partition("\n")[0]
 
 
 def main() -> int:

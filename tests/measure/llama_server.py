@@ -1,8 +1,8 @@
 """Serves a GGUF file on loopback with llama.cpp's own HTTP server, from the package xllamacpp.
 
 Usage: llama_server.py WEIGHTS.gguf PORT [TYPE NAME=NUMBER ...], where TYPE is one of llama.cpp's drafters without a
-model, such as ngram-simple, and each NAME one of its settings. It is run by its path, in an environment of its own. Its
-cache of keys and values is float32, like our lanes'.
+model, such as ngram-simple, and NAME is one of its settings. `llama_server_check` runs this file by its path, in the
+environment that has xllamacpp. The KV cache is float32, like our lanes'.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ drafter forecasts the counts from the text. Chromium then plays the last race fr
 must show the text, the counts and the reason; a picture of it is in FOLDER. Prints a table, and exits with 1 if
 anything is off.
 
-In this build, ngram-map-k and ngram-cache go on with what they stored of an earlier prompt. So their forecast is
-checked in their first answer only. If the limit cuts a character, the server holds it back and is left out.
+In this build, ngram-map-k and ngram-cache keep what they stored from earlier prompts, so their forecast is checked for
+their first answer only. If the token limit cuts a character, the server streams fewer tokens than it counts; it is then
+left out.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from tests.models import write_shape
 PACKAGE = "xllamacpp==2026.10.11549"
 SERVER = Path(__file__).with_name("llama_server.py")
 START_S = 120.0
+# Part of the sentence for a server that held back the tokens of a cut character.
 HELD_BACK = "if the limit cuts a character"
 # In the log of a server: draft acceptance = 0.61111 (   44 accepted /    72 generated)
 ACCEPTANCE = re.compile(r"draft acceptance = [\d.]+ \( *(\d+) accepted / *(\d+) generated\)")
@@ -60,7 +62,7 @@ ACCEPTANCE = re.compile(r"draft acceptance = [\d.]+ \( *(\d+) accepted / *(\d+) 
 class Case:
     """A server's name, llama.cpp's drafter, the twin that forecasts it, and the settings of each.
 
-    `keeps`: the drafter goes on with what it stored of an earlier prompt.
+    `keeps`: the drafter keeps what it stored from earlier prompts.
     """
 
     name: str
@@ -71,7 +73,7 @@ class Case:
 
     @property
     def words(self) -> list[str]:
-        """The arguments of the server's program."""
+        """The drafter and its settings, as arguments of llama_server.py."""
         return [self.kind, *(f"{name}={value}" for name, value in self.settings.items())] if self.kind else []
 
 
@@ -124,19 +126,19 @@ def logged(log: Path) -> list[tuple[int, int]]:
 
 def forecast(case: Case, transcript: Transcript, limit: int) -> tuple[int, int]:
     """(draft tokens, accepted tokens) that the twin forecasts; llama.cpp cuts a draft that would pass the limit."""
-    steps, drafted, accepted, left = list[Step](), 0, 0, limit
+    steps, drafted, accepted, remaining = list[Step](), 0, 0, limit
     score_output(ScoredLane.of(case.twin, dict(case.settings)), transcript, watch=steps.append)
     for step in steps:
-        drafted += min(step.num_draft, left - 1)
-        accepted += min(step.accepted, left - 1)
-        left -= len(step.emitted)
+        drafted += min(step.num_draft, remaining - 1)
+        accepted += min(step.accepted, remaining - 1)
+        remaining -= len(step.emitted)
     return drafted, accepted
 
 
 def check_race(
     name: str, events: Sequence[Event], prompt: tuple[int, ...], logs: Sequence[Sequence[tuple[int, int]]], vocab: int
 ) -> Iterator[dict[str, Any]]:
-    """A row for each server's answer; `faults` says what is off. `logs`: what each server logged about it."""
+    """A row for each server's answer, with its faults. `logs`: the draft and accepted tokens each server logged."""
     started, (finished, _) = events[0], ending(events)
     assert isinstance(started, Started)
     if left_out := started.about.get(LEFT_OUT, ()):
@@ -177,7 +179,7 @@ def check_race(
 
 
 def look(folder: Path, recording: Path, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Play an exported race in Chromium; returns what its panes lack. `rows` are those of its servers."""
+    """Play an exported race in Chromium; return what its panes lack. `rows`: the rows of the race's servers."""
     file = folder / "race.html"
     file.write_text(write_html(read_recordings([recording])), encoding="utf-8")
     faults = []

@@ -42,7 +42,7 @@ MAX_GROWTH = 1.05
 NUM_LEAVING, MAX_LEAVING_S = 30, 2.0
 # How long a visitor waits after a full queue, and how often to check whether all races are gone.
 RETRY_S, POLL_S = 3.0, 0.02
-# Characters of the server's log that are printed.
+# How many characters at the end of the server's log are printed.
 MAX_LOG = 4000
 
 
@@ -52,6 +52,7 @@ class Load:
     def __init__(self, port: int) -> None:
         self.app = Served(port, Path())
         self.config = self.app.ask("GET", "/config").json()
+        # The event that starts a race has the most inputs.
         self.start_race_function = max(self.config["dependencies"], key=lambda dependency: len(dependency["inputs"]))
         self.counts: Counter[str] = Counter()
         self.errors: list[str] = []
@@ -107,7 +108,7 @@ class Load:
         self.errors.append("the race never ended")
 
     def visit(self, visitor: int, races: Iterator[int]) -> None:
-        """Run the races that `races` numbers, one after the other, and record the server's memory after each."""
+        """Run one race for each number in `races`; record the server's memory after each."""
         for number in races:
             while not (key := self.ask(visitor, number)):
                 self.counts["full"] += 1

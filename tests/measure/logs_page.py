@@ -55,7 +55,7 @@ def page_scores(page: Page, paths: list[Path]) -> tuple[Any, list[list[str]]]:
 
 
 def figures(result: Any) -> list[dict[str, Any]]:
-    """The result's rows without the times."""
+    """The result's rows without the measured times, which differ between runs."""
     return [{name: value for name, value in row.items() if name not in TIMED_FIELDS} for row in result["groups"]]
 
 
@@ -65,6 +65,7 @@ def compare(page: Page, shape: str, paths: list[Path], tokenizer: Path) -> bool:
     scores, table = page_scores(page, paths)
     tau = [row["tau"] for row in expected["groups"] if row["category"] == "all"]
     agrees = figures(scores) == figures(expected) and table[0][2:] == [f"{value:.3f}" for value in tau]
+    # Every log in `SHAPES` has the same 20 requests.
     agrees &= [scores[name] for name in ("format", "outputs", "skipped")] == [shape.split()[0], 20, 0]
     print(f"{'same' if agrees else 'DIFFERS':8} {shape:26} {' '.join(table[0][1:])}", flush=True)
     return agrees

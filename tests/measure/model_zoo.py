@@ -48,8 +48,8 @@ TEMPERATURES = (0.0, 0.8)
 MAX_PARAMETERS = 20_000_000
 # More than any default lane drafts in a step.
 MAX_DRAFT = 64
-# Scores this near to one another are in either order, as rounding in float32 has it: a forward of several rows adds up
-# in another order than one of a row, except in the compiled decoder. Of 400,000 tokens at temperature 0.8 a few are.
+# Rounding in float32 may swap two scores that are this close: a forward over several rows adds up in another order than
+# a forward over one row, except in the compiled decoder. At temperature 0.8 this concerns a few of 400,000 tokens.
 MAX_TIE = 3e-5
 TREES, CHAINS, REFUSED, SHORT, DIFFERS, RAISED, NOT_MADE = (
     "trees", "chains", "refused", "short", "differs", "raised", "not made"
@@ -59,7 +59,7 @@ FAULTS = (DIFFERS, RAISED)
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one kind: `outcome`, and `reason` where it does not race; `layers` lists its kinds of layers."""
+    """The outcome for one kind of model, with a reason if it needs one; `layers`: its kinds of layers."""
 
     kind: str
     model: str
@@ -70,9 +70,9 @@ class Row:
     window: int = 0
     forward: str = ""
     seconds: float = 0.0
-    # How many prompts, of how many tokens, and how many new tokens.
+    # (number of prompts, tokens of each prompt, new tokens).
     tried: tuple[int, int, int] = (0, 0, 0)
-    # How many texts of lanes differ from generate's at a near tie.
+    # How many lanes' texts differ from generate's at a near tie.
     near_ties: int = 0
 
 
@@ -86,24 +86,24 @@ class Noise(LogitsProcessor):
         return self.sampler.perturbed(scores, [input_ids.shape[1]])
 
 
-# Decoders whose configs say that they are no decoders, like the configs of encoders.
+# Decoders with `is_decoder` off in their config, which otherwise marks encoders.
 UNMARKED = ("gpt_neox", "gpt_neox_japanese")
 
 
 def decoder_kinds() -> Iterator[tuple[str, type[Any]]]:
-    """Each decoder-only kind's name and class; a name that only stands for another kind is left out.
+    """Each decoder-only kind's name and class.
 
-    Left out are encoders that can be used as decoders, encoders with a decoder, and models that also read images or
-    sound, whose text part is a kind of its own.
+    Left out are aliases of other kinds, encoders that can be used as decoders, encoder-decoders, and models that also
+    read images or sound; the text part of such a model may be a kind of its own, and is then included.
     """
     for kind, name in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()):
-        is_part = f"{kind}_text" in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or name.endswith("ForConditionalGeneration")
-        if is_part or kind not in CONFIG_MAPPING or not hasattr(transformers, name):
+        has_text_kind = f"{kind}_text" in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or name.endswith("ForConditionalGeneration")
+        if has_text_kind or kind not in CONFIG_MAPPING or not hasattr(transformers, name):
             continue
         config = CONFIG_MAPPING[kind]
         if config.model_type != kind:
             continue
-        # Composite models also read images or sound; the text part of these models is no kind of its own.
+        # These models read images or sound too, and their text part is no kind of its own.
         is_composite = any(f"{part}_config" in config.sub_configs for part in ("text", "vision", "audio"))
         if kind in UNMARKED or not (is_composite or _is_encoder(kind)):
             yield kind, getattr(transformers, name)
@@ -115,7 +115,7 @@ def _is_encoder(kind: str) -> bool:
         config = CONFIG_MAPPING[kind]()
     except Exception:
         return False
-    # Configs of such models carry `is_decoder`, which is off unless the model is used as a decoder.
+    # An encoder's config has `is_decoder`, which is off unless the model is used as a decoder.
     return bool(getattr(config, "is_encoder_decoder", False)) or getattr(config, "is_decoder", True) is False
 
 
@@ -175,7 +175,7 @@ def race_differences(
 
 @torch.inference_mode()
 def score_gap(model: Any, ids: Sequence[int], params: SamplingParams, token: int, other: int) -> float:
-    """How far apart one forward over `ids` scores two tokens as the next one, noise of the temperature included."""
+    """How far apart two tokens' scores for the next position are in one forward over `ids`, with the sampling noise."""
     scores = Sampler(params).perturbed(model(torch.tensor([ids])).logits[0, -1:], [len(ids)])[0]
     return abs(float(scores[token] - scores[other]))
 
@@ -195,7 +195,7 @@ def examine(kind: str, model_class: type[Any], test_prompts: Sequence[tuple[int,
     """Make a tiny model of this kind, load it and race it."""
     began = perf_counter()
     with tempfile.TemporaryDirectory() as parent:
-        # A sentence of refusal begins with the folder's name.
+        # The folder is named like the kind, because a refusal begins with the folder's name.
         folder = Path(parent) / kind
         try:
             model = tiny_model(kind, model_class)
@@ -235,7 +235,7 @@ HEAD = ("| kind | transformers' class | races | layers | tried | remarks |", "|-
 
 
 def table_line(row: Row) -> str:
-    """A row as assets/results/models.md has it."""
+    """The row as a line of the table in assets/results/models.md."""
     layers = ", ".join(row.layers).replace("_attention", "") or "all alike"
     remark = row.reason.removeprefix(f"{row.kind} ").replace("|", " ").replace("`", "'")
     replayed = "TorchScript" in row.forward or "graphs" in row.forward
@@ -249,7 +249,7 @@ def table_line(row: Row) -> str:
 
 
 def write_docs(page: Path, rows: Sequence[Row]) -> None:
-    """Replace the lines of these rows in a page's table, which ends the page; what races comes first."""
+    """Replace these rows' lines in the table at the end of a page; the kinds that race come first."""
     text, _, old = page.read_text(encoding="utf-8").partition("\n".join(HEAD) + "\n")
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()}
     lines |= {row.kind: table_line(row) for row in rows}
@@ -259,9 +259,9 @@ def write_docs(page: Path, rows: Sequence[Row]) -> None:
 
 
 def run(kinds: Sequence[str], test_prompts: Sequence[tuple[int, ...]], count: int, kept: Path | None) -> list[Row]:
-    """Examine `kinds`, or all kinds if it is empty, and print a line for each; `kept` then has the rows so far.
+    """Examine `kinds`, or all kinds if it is empty; print a line for each, and write all rows so far to `kept`.
 
-    Kinds that `kept` has already, tried in the same way, are not examined again.
+    Kinds that `kept` already has, tried with the same prompts and tokens, are not examined again.
     """
     tried = len(test_prompts), len(test_prompts[0]), count
     rows = [row for row in read_rows([kept]) if row.tried == tried] if kept and kept.exists() else []

@@ -28,7 +28,7 @@ TEMPLATE = (
     "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
     "and polite answers to the user's questions. USER: {} ASSISTANT:"
 )
-# The continuations of a match, and how often each occurs.
+# Continuation (N - PREFIX tokens) -> how often it follows a match.
 Chains = Counter[tuple[int, ...]]
 
 
@@ -78,19 +78,19 @@ def accept_lengths(transcripts: Sequence[Transcript], num_draft: int) -> dict[st
     lengths: dict[str, list[list[int]]] = {}
     for request in transcripts:
         turn = request.prompt[head : len(request.prompt) - tail]
-        # The last token of the output ends the text.
+        # The output's last token is its end token, which ends this text too.
         chains = chains_by_match([*turn, request.output[-1]])
         lengths.setdefault(request.category, []).append(decode(request, chains, num_draft))
     return lengths
 
 
 def shared_tokens(texts: Sequence[Sequence[int]]) -> int:
-    """How many tokens at the beginning of all texts are equal: the tokens of the template."""
+    """How many leading tokens all texts share: the tokens of the template."""
     return next(size for size, column in enumerate(zip(*texts, strict=False)) if len(set(column)) > 1)
 
 
 def chains_by_match(text: Sequence[int]) -> dict[tuple[int, ...], Chains]:
-    """Match of 1 to `PREFIX` tokens -> the N - PREFIX tokens after the whole prefix, in every window of N tokens."""
+    """The last 1 to `PREFIX` tokens of a prefix -> the N - PREFIX tokens after it, counted over all windows of N."""
     chains: dict[tuple[int, ...], Chains] = defaultdict(Counter)
     for start in range(len(text) - N + 1):
         window = text[start : start + N]
@@ -118,7 +118,7 @@ def decode(request: Transcript, chains: dict[tuple[int, ...], Chains], num_draft
 def draft(chains: Chains, num_draft: int) -> list[tuple[int, ...]]:
     """The paths to verify: all chains if they fit, else the paths to the most frequent nodes.
 
-    Of these paths, the longest are dropped until the tokens of the others fit; a path's equal tokens count once.
+    Of these paths, the longest are dropped until the others' tokens fit; equal tokens in a path count once.
     """
     if len(chains) * (N - PREFIX) <= num_draft:
         return list(chains)
@@ -134,7 +134,7 @@ def draft(chains: Chains, num_draft: int) -> list[tuple[int, ...]]:
 
 
 def agreement(path: Sequence[int], text: Sequence[int]) -> int:
-    """How many tokens at the beginning of a path equal the text's."""
+    """How many leading tokens of a path equal those of the text."""
     pairs = enumerate(zip(path, text, strict=False))
     return next((size for size, (drafted, token) in pairs if drafted != token), min(len(path), len(text)))
 

@@ -44,8 +44,8 @@ from tests.lab.parts import transcript, write_log
 from tests.models import write_source
 
 MAX_ERROR = 0.03
-# Every lane that the two engines have, with matches short enough for short answers: (engine, lane, options, draft
-# tokens). The recommended lanes are tested, too.
+# Every lane that the two engines have: (engine, lane, options, draft tokens). Matches are short, as answers are. The
+# recommended lanes are tested, too.
 LANES: tuple[tuple[str, str, dict[str, Any], int], ...] = (
     ("transformers", "prompt-lookup", {"longest": 2}, 10),
     ("transformers", "prompt-lookup", {"longest": 5}, 4),
@@ -62,7 +62,7 @@ LANES: tuple[tuple[str, str, dict[str, Any], int], ...] = (
 
 @dataclass(frozen=True)
 class Run:
-    """An engine's answer, the number of forwards with that of the prompt, and the number of its draft tokens."""
+    """An engine's answer, its forwards (the prompt's included), and its draft tokens and accepted ones, if known."""
 
     tokens: tuple[int, ...]
     steps: int
@@ -104,7 +104,7 @@ class PastedTransformers:
             output = self.target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=self.config)
         tokens = tuple(output[0, len(prompt) :].tolist())
         steps = len(rows_of_forwards)
-        # A forward after the prompt's reads the pending token and the draft.
+        # Each forward after the prompt's has one row for the pending token and one for each draft token.
         drafted = sum(rows_of_forwards) - len(prompt) - (steps - 1)
         return Run(tokens, steps, drafted, len(tokens) - steps)
 
@@ -119,7 +119,7 @@ def answers(workbench: Workbench, limit: int, max_new_tokens: int, passages: int
 
 
 def write_weights(target: Target, folder: Path) -> GgufWeights:
-    """Write the target's weights as a GGUF file, with a vocabulary file first if the model's folder has none."""
+    """The target's weights as a temporary GGUF file; if the model's folder has no GGUF, one is written to `folder`."""
     if not list(Path(target.config._name_or_path).glob("*.gguf")):
         write_source(target, folder / "weights.gguf")
         target.config._name_or_path = str(folder)
@@ -138,7 +138,7 @@ def recommended(log: Path, engine: str) -> dict[str, Any]:
 def answer_function(
     engine: str, target: Target, weights: GgufWeights, settings: str
 ) -> Callable[[Sequence[int], int], Run]:
-    """A function with which an engine with these settings answers a prompt."""
+    """A function by which an engine with these settings answers: (prompt, maximum of new tokens) -> its run."""
     if engine == "transformers":
         return PastedTransformers(target, settings).answer
     return PastedLlamaCpp(target, weights, settings).answer
@@ -147,7 +147,7 @@ def answer_function(
 def compare(
     transcripts: Sequence[Transcript], lane: ScoredLane, answer: Callable[[Sequence[int], int], Run]
 ) -> dict[str, Any]:
-    """An engine's steps and draft tokens, the forecast for its texts, and `ratio`: forecast tau / measured tau."""
+    """An engine's steps and draft tokens, those forecast for its texts, and `ratio`: forecast tau / measured tau."""
     row: dict[str, Any] = dict.fromkeys(("tokens", "steps", "forecast_steps", "drafted", "forecast_drafted"), 0)
     row |= {"accepted": 0, "forecast_accepted": 0, "other_text": 0}
     for request in transcripts:

@@ -19,6 +19,7 @@ QUESTION = "What is the n-gram trie built from?"
 def take_picture(page: Page, width: int, height: int, file: Path) -> None:
     """Save a picture of the window at this size."""
     page.set_viewport_size({"width": width, "height": height})
+    # Wait until the page has settled at the new size.
     page.wait_for_timeout(600)
     page.screenshot(path=file)
 

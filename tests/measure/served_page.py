@@ -1,10 +1,10 @@
 """Races two vLLM servers on the page. Usage: python -m tests.measure.served_page FOLDER [--url PLAIN --url SUFFIX]
 
-FOLDER is that of vllm_check, whose environment it makes or uses. Starts vLLM on loopback with the bundled model,
-without drafts and with suffix decoding (or takes servers that run at two addresses), and the app beside them. Chromium
-races vanilla, fusion and both servers. The boxes of the served lane must be vLLM's `per_step_accepted`, which a proxy
-between the app and vLLM notes. The race is saved, and replayed and opened from a link when the servers are out of
-reach. Exits with 1 if anything is off; pictures are in FOLDER.
+FOLDER holds the environment of vllm_check, which is made if it is missing. Starts vLLM on loopback with the bundled
+model, without drafts and with suffix decoding (or takes servers that run at two addresses), and the app beside them.
+Chromium races vanilla, fusion and both servers. The boxes of the served lane must be vLLM's `per_step_accepted`, which
+a proxy between the app and vLLM records. The race is saved, and replayed and opened from a link when the servers are
+out of reach. Exits with 1 if anything is off; pictures are in FOLDER.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Noted:
 
     @property
     def accepted(self) -> list[int]:
-        """What each step accepted within the text, without the steps that accepted nothing."""
+        """The accepted tokens of each step within the text, without the steps that accepted none."""
         sizes = [len(choice["token_ids"]) for event in self.events for choice in event["choices"]]
         counts = self.events[-1]["metrics"]["speculative_decoding"]["per_step_accepted"]
         shown = [count for count in counts if count]
@@ -72,7 +72,7 @@ class Noted:
 
 
 def boxes(page: Page) -> list[int]:
-    """The number of accepted tokens that each box in the pane of the server with drafts states."""
+    """The accepted tokens that each box states, in the pane of the server with drafts."""
     marked = page.locator(".pane[data-lane=vllm-spec] .text .run").all()
     return [int((box.get_attribute("title") or "0").split()[0]) for box in marked]
 
@@ -85,7 +85,7 @@ def race(browser: Browser, url: str, folder: Path) -> tuple[Page, str]:
     page.goto(f"{url}?tokens=64&lanes=vanilla,fusion")
     page.wait_for_selector(".status[data-state=ready]", state="attached")
     page.locator("#settings-button").click()
-    # Beside the five default lanes only one server fits, so only one is ticked at first.
+    # Only as many servers are ticked as fit beside the default lanes, which is one.
     for box in page.locator("#servers input").all():
         box.check()
     question = page.locator("#question").locator("textarea, input")

@@ -1,7 +1,7 @@
 """What rejected drafts leave in a model's states: `python -m tests.measure.state_difference [KIND ...]`.
 
-For each kind of model whose layers keep a state, a tiny one with random weights decodes the same 200 tokens twice, with
-drafts of which some tokens are rejected at every step, and without drafts. Prints the largest difference between the
+For each kind of model whose layers keep a state, a tiny one with random weights decodes the same 200 tokens twice: with
+drafts, of which some tokens are rejected in every step, and without drafts. Prints the largest difference between the
 two runs' states after any step, and the largest element of a state. Takes a few seconds for each kind.
 """
 

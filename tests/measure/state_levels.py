@@ -28,16 +28,21 @@ from specrace.engine.spec import RaceSpec
 from specrace.model.weights.source import choose_model
 from specrace.workbench import Workbench
 
+# The levels that are looked at divide the layers into this many parts.
 PARTS = 6
 
 
 def similar_places(states: Tensor, text: Sequence[int], start: int) -> Iterator[tuple[int, int, bool]]:
-    """(pending place, the first copied token, whether the pending token matched) for all places from `start` on."""
+    """(pending place, the first copied token, whether the pending token occurs earlier), for places from `start` on.
+
+    The pending token has no state yet, so the state before it is compared. `states`: [tokens, hidden size].
+    """
     rows = normalize(states.float(), dim=-1)
     ids = torch.tensor(text)
     for pending in range(max(2, start), len(text) - 1):
         scores = rows[: pending - 1] @ rows[pending - 1]
         matches = ids[1:pending] == text[pending]
+        # A match outweighs any difference of similarities, which lie between -1 and 1.
         yield pending, text[int((scores + 4 * matches).argmax()) + 2], bool(matches.any())
 
 

@@ -21,7 +21,7 @@ from specrace.model.weights.source import choose_model
 from specrace.workbench import Workbench
 
 COLUMNS = 200
-# The speed that a tapped step keeps.
+# The share of its speed that a step must keep when it is tapped.
 BAR = 0.98
 
 

@@ -38,7 +38,7 @@ from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
 
 Message = dict[str, Any]
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
-# Words that stand nowhere else, so that a search finds out whether a part was lost.
+# Words that occur nowhere else: if one is missing from a rendered text, a part of the request was lost.
 PROMPT_WORDS = ("qsystem", "quser", "qfirst", "qearlier", "qlast", "qresult", "qother", "qdocument", "qarticle")
 OUTPUT_WORDS = ("wanswer", "wreason", "wargument", "wsecond")
 
@@ -53,7 +53,7 @@ class Log:
     documents: list[Any] | None = None
 
     def words_of(self, words: tuple[str, ...]) -> list[str]:
-        """The words among `words` that stand in this request."""
+        """Those of `words` that occur in this request."""
         text = json.dumps([self.messages, self.answer, self.documents])
         return [word for word in words if word in text]
 
@@ -125,7 +125,7 @@ def _to_json(value: Any, ensure_ascii: bool = False, **more: Any) -> str:
 
 
 def rendered_by_jinja(source: str, log: Log) -> Iterator[str]:
-    """The prompt by Jinja2 alone, for each way to write the same messages that the template does not refuse."""
+    """The prompt as Jinja2 alone renders it, for each way of writing the messages that the template does not refuse."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
@@ -144,7 +144,7 @@ def rendered_by_jinja(source: str, log: Log) -> Iterator[str]:
 
 
 def _written(messages: list[Message], as_text: bool, in_parts: bool) -> list[Message]:
-    """The messages with arguments as JSON text, or with content in parts."""
+    """A copy of the messages: `as_text`: arguments as JSON text; `in_parts`: content as a list of parts."""
     written = copy.deepcopy(messages)
     for message in written:
         for call in message.get("tool_calls", ()):
@@ -156,7 +156,7 @@ def _written(messages: list[Message], as_text: bool, in_parts: bool) -> list[Mes
 
 
 def judge(tokenizer: ChatTokenizer, source: str, log: Log) -> tuple[str, tuple[str, ...]]:
-    """(sign, reasons) of a request."""
+    """The sign of a request, as the module's first lines list them, and the reasons."""
     try:
         prompt, output, notes = tokenizer.chat(log.messages, log.answer, log.tools, log.documents)
     except ValueError as error:

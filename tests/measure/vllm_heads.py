@@ -3,10 +3,11 @@ python -m tests.measure.vllm_heads FOLDER [--model NAME] [--head HEAD] [--draft-
 
 Takes the environment of vllm_check in FOLDER, writes the target there with its adapter merged, and asks vLLM questions
 with and without passages: without drafts, with n-grams, and with a chain of draft tokens from the head (vLLM's `eagle3`
-or `eagle`) or from the draft model. The same weights then decode the same prompts here, with such a chain. Prints in
-how many of vLLM's steps ours begins at the same token and accepts as many, each step that differs, and how many texts
-are those without drafts. Exits with 1 if fewer than 97 % of the steps are equal, or if a text differs that is the same
-with n-grams. Results are kept in FOLDER, so an interrupted run continues where it stopped. It takes about 15 minutes.
+or `eagle`) or from the draft model. The same weights then decode the same prompts here, with such a chain. A step is
+equal if ours begins at the same token and accepts as many. Prints how many of vLLM's steps are equal, each step that
+differs, and how many texts equal vLLM's without drafts. Exits with 1 if fewer than 97 % of the steps are equal, or if a
+text differs from vLLM's without drafts although n-grams do not change it. Results are kept in FOLDER, so an interrupted
+run continues where it stopped. It takes about 15 minutes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tests.measure.vllm_check import measured_counts
 from tests.measure.vllm_server import CASES, Case, Rows, answers, make_environment, prompts, tokens_of
 
 HEAD, DRAFT_MODEL = "eagle", "draft-model"
-# Rows that cost nothing, so that the lane of a head always drafts the whole chain, as vLLM does.
+# Further rows cost nothing, so the lane of a head always drafts the whole chain, as vLLM does.
 FREE = CostCurve((1, 2), (1.0, 1.0))
 # The share of vLLM's steps that must be equal.
 BAR = 0.97
@@ -55,7 +56,7 @@ class Chain:
         return RaceSetup(workbench.target, tuple(prompt), prefix, spec, FREE, head_prices={self.lane: 0.0})
 
     def steps(self, workbench: Workbench, prompt: Sequence[int], limit: int) -> list[tuple[int, ...]]:
-        """The tokens of each step."""
+        """The tokens that each step emits."""
         lane, steps = self.setup(workbench, prompt, limit).make_lane(self.lane), list[tuple[int, ...]]()
         while not lane.end:
             steps.append(lane.step().emitted)
@@ -77,9 +78,9 @@ class Chain:
 
 @dataclass(frozen=True)
 class Compared:
-    """A request's steps, by the position of their first token, up to the first token that differs: their sizes.
+    """vLLM's and our steps on a request, up to the first different token: position of a step's first token -> its size.
 
-    `gaps`: position of a step that differs -> `Chain.gap` where the drafts part; None if we have no step there.
+    `gaps`: position of a step that differs -> `Chain.gap` where the drafts part; None if no step of ours begins there.
     """
 
     theirs: Mapping[int, int]
@@ -89,7 +90,7 @@ class Compared:
 
     @property
     def equal(self) -> int:
-        """How many of vLLM's steps are ours."""
+        """How many of vLLM's steps equal ours."""
         return len(self.theirs) - len(self.gaps)
 
 
@@ -103,7 +104,7 @@ def by_start(sizes: Iterable[int], end: int) -> dict[int, int]:
 def compare(workbench: Workbench, chain: Chain, row: Mapping[str, Any], prompt: Sequence[int], limit: int) -> Compared:
     """Decode a prompt here and compare the steps with vLLM's.
 
-    vLLM's first chunk is the token that follows the prompt. Nothing was drafted for it, so it counts as prompt here.
+    vLLM's first chunk is the prefill's token, for which nothing was drafted. Here it counts as part of the prompt.
     """
     first, *chunks = row["chunks"]
     text, read = [token for chunk in chunks for token in chunk], [*prompt, *first]

@@ -39,7 +39,7 @@ METADATA = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n"
 Rows = Sequence[Mapping[str, Any]]
 # A request's id -> its prompt.
 Prompts = Mapping[str, tuple[int, ...]]
-# The port of the first server.
+# The port of the first server, the seconds it may take to start, and the most requests at a time.
 PORT, START_S, MAX_AT_ONCE = 8473, 1200, 8
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -66,7 +66,7 @@ class Case:
 
     @property
     def num_at_once(self) -> int:
-        """How many requests are sent at a time: one where drafts come from earlier answers, whose order then counts."""
+        """How many requests are sent at a time: one if drafts come from earlier answers, as their order matters."""
         return 1 if self.config.get("method") == "suffix" or self.settings.get("past") else MAX_AT_ONCE
 
     @property
@@ -155,7 +155,7 @@ def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 
 def prompts(workbench: Workbench, limit: int, max_new_tokens: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(id, prompt) of `limit` questions about the documents, and of as many without."""
+    """(id, prompt) of `limit` questions of each set: with passages of the documents, and without."""
     spec = RaceSpec(("trie",), max_new_tokens=max_new_tokens)
     for name, (file, passages) in SETS.items():
         for line in read_questions(file)[:limit]:
@@ -209,7 +209,7 @@ def answers(
     requests: Sequence[tuple[str, tuple[int, ...]]],
     limit: int,
 ) -> list[dict[str, Any]]:
-    """vLLM's answers to `requests`, which are kept in a file named like `name`, and measured if it does not exist."""
+    """vLLM's answers to `requests`, kept in a JSON file named after `name`; measured if there is none."""
     stem = "".join(letter if letter.isalnum() else "-" for letter in name.name)
     results_file = name.parent / f"{stem}.json"
     if not results_file.exists():

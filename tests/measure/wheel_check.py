@@ -1,9 +1,9 @@
 """Checks that engines' code accepts our exports: `python -m tests.measure.wheel_check vllm-*.whl sglang-*.whl`.
 
-The wheels come from a package index (`pip download --no-deps`). They need not be installed, which would take gigabytes:
-this runs the module with SpeculativeConfig from vLLM's wheel, and the module with the fields of the command line from
-SGLang's, with stand-ins for their other imports. Exits with 1 if an engine refuses an export, or accepts one with an
-unknown name.
+The wheels come from a package index (`pip download --no-deps`). They need not be installed, which would take gigabytes.
+From vLLM's wheel, this runs only the module that defines SpeculativeConfig; from SGLang's, only the module with the
+fields of the command line. Stand-ins replace what these import. Exits with 1 if an engine refuses an export, or accepts
+one with an unknown name.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def sglang_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
 
 
 def exports(engine: str) -> list[str]:
-    """The flags that are written for an engine, one of each kind."""
+    """The flags of one export of each kind to an engine: settings, plug-in, load test, corpus."""
     flags = []
     for lane, options in LANES[engine]:
         scored = ScoredLane.of(lane, options, 8)

@@ -55,7 +55,7 @@ def main(file: Path = FILE) -> None:
 
 
 def declarations() -> str:
-    """A TypeScript interface for each type that the page gets, and for each type that these types are made of."""
+    """A TypeScript interface for each type that the page gets, and for each type in its fields."""
     structs = [kind for module in (reel, wire) for kind in vars(module).values() if is_struct(kind)]
     waiting: list[type] = [*EVENTS, Constants, LaneFrame, *structs]
     texts: dict[str, str] = {}
@@ -72,7 +72,7 @@ def is_struct(value: Any) -> bool:
 
 
 def declare(kind: type, need: Callable[[type], None]) -> str:
-    """The interface of a struct or a data class; calls `need` with each of the types that it is made of."""
+    """The interface of a struct or a data class; calls `need` with each type in its fields."""
     paragraphs = inspect.cleandoc(kind.__doc__ or "").split("\n\n")
     lines = [line for paragraph in paragraphs for line in paragraph.split("\n")]
     comment = f"/** {lines[0]} */" if len(lines) == 1 else "\n".join(["/**", *(f" * {line}" for line in lines), " */"])
@@ -111,7 +111,7 @@ def script_type(info: Any, need: Callable[[type], None]) -> str:
 
     match info:
         case Metadata(extra_json_schema={"title": str(name)}):
-            # A text that is JSON already; the title is the name of its type.
+            # A field that holds JSON already; the title names its type.
             return name
         case StructType(cls=kind) | DataclassType(cls=kind):
             need(kind)

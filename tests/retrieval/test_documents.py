@@ -223,7 +223,7 @@ def test_files_beyond_a_limit_are_left_out(tmp_path: Path, limit: str, bound: in
     for number, content in enumerate((first_content, "12345", "12345")):
         write(tmp_path / f"{number}.md", content)
     skipped: list[str] = []
-    # For each of the limits, 16 is enough.
+    # A limit of 16 is enough for all three files, whichever limit it is.
     assert len(read_documents([tmp_path], limits=replace(COMMAND_LINE, **{limit: 16}), on_skip=skipped.append)) == 3
     assert not skipped
     limits = replace(COMMAND_LINE, **{limit: bound})

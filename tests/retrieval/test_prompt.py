@@ -83,7 +83,7 @@ def test_each_origin_points_to_the_text_of_its_token(name: str) -> None:
         num_origins += 1
         source = plain(HITS[origin.passage].passage.text[origin.start : origin.end])
         assert source and source in prompt.text[start:end]
-        # A token may end with one character more, which is not the passage's.
+        # A token may end with one more character, which does not belong to the passage.
         assert prompt.text[start:end].strip() in (source.strip(), source.strip() + prompt.text[end - 1])
         if source.isascii():
             assert tokenizer.decode([token]).strip().startswith(source.strip())
@@ -256,7 +256,7 @@ def test_a_small_models_prompt_repeats_the_evidence_best_first_with_origins() ->
     ]
     assert [passage for passage, _ in groupby(copies, key=itemgetter(0))] == [0, 1, 0]
     copied = "".join(source for _, source, _ in copies)
-    # The first three words are the heading.
+    # The first three words, "Most relevant sentences:", are the heading.
     assert copied.replace(" ", "") == "".join(evidence.split()[3:])
     assert all(source.strip() in printed for _, source, printed in copies)
 
@@ -380,7 +380,7 @@ def test_a_long_document_is_tokenised_in_pieces() -> None:
     text = "word " * 50_000 + "x" * 250_000
     assert tokenize_document(tokenizer, text) == list(range(1, len(read) + 1))
     assert "".join(read) == text and max(map(len, read)) <= 100_000
-    # A text with words is cut between them.
+    # Text that has blanks is cut at one.
     assert read[1].startswith(" ") and tokenize_document(tokenizer, "") == []
     read.clear()
     text = "a b\n" * 25_000

@@ -106,7 +106,7 @@ def test_a_comment_in_code_is_evidence(recorder: RecordingEmbedder, tmp_path: Pa
 def test_content_words_of_scripts_without_blanks_are_character_pairs(text: str) -> None:
     words = module.content_words(text)
     assert len(words) > 5 and {len(word) for word in words} == {2}
-    # Of the first five characters there are four pairs.
+    # Five characters make four pairs.
     assert words == module.content_words(f"“{text}”") and len(words & module.content_words(f"Tea {text[:5]} tea")) == 4
 
 

@@ -89,7 +89,7 @@ def test_members_read_before_the_process_dies_are_kept(sandbox: Sandbox, tmp_pat
     answers = sandbox.read(file, COMMAND_LINE)
     assert texts([next(answers)]) == [("a.txt", "First.")]
     assert sandbox._process is not None
-    # Drop what else the process wrote, as if it had died here.
+    # Drop everything else that the process wrote, as if it had died here.
     sandbox._lines = queue.SimpleQueue()
     sandbox._lines.put(b"")
     assert "too much memory" in str(list(answers))

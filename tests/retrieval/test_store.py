@@ -44,10 +44,10 @@ def search(folder: Path, question: str, top: int = 5) -> list[tuple[str, float]]
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_training() -> Iterator[None]:
-    """Make training quick and its lists short."""
+    """Make training quick: few sub-vectors, and short lists."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SUB_VECTORS", 2)
-        # Short lists, so that there are more of them than a search probes.
+        # With short lists there are more of them than a search probes.
         patch.setattr(module, "PASSAGES_PER_LIST", 256)
         yield
 

@@ -23,7 +23,7 @@ from specrace.retrieval.readers.reading import Mark
 from specrace.retrieval.token_limits import TokenLimit
 from specrace.workbench import Workbench
 
-# A sentence of each script, which is repeated without a blank.
+# Texts without blanks; the tests repeat them.
 TEXTS = {
     "Thai": "เรือเฟอร์รี่ออกเดินทางทุกเช้าเวลาหกโมงจากท่าเรือเก่าไปยังเกาะ",
     "Khmer": "សាឡាងចេញដំណើរនៅម៉ោងប្រាំមួយព្រឹក",

@@ -15,7 +15,10 @@ TOPICS = 40
 
 
 class WordEmbedder:
-    """Embeds a text as the mean of its words' vectors; each of the words `w0` to `w1999` has a random vector."""
+    """Embeds a text as the normalised sum of its words' vectors.
+
+    Each of the words `w0` to `w1999` has a random vector; all other numbers, and texts without such words, share one.
+    """
 
     name = "words"
 
@@ -30,7 +33,7 @@ class WordEmbedder:
 
 
 def generate_documents(count: int, passages: int, seed: int = 0) -> Iterator[Document]:
-    """Generate documents of `passages` passages, two sentences each; a document's words come from one topic."""
+    """Generate documents of `passages` passages of two sentences; all words of a document come from one topic."""
     rng = np.random.default_rng(seed)
     for number in range(count):
         first = int(rng.integers(TOPICS)) * (WORDS // TOPICS)

@@ -65,7 +65,7 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(routes: Mapping[str, Route]) -> Iterator[ServerAddress]:
-    """A server with these routes, called "tested", until the end of the block."""
+    """Serve these routes until the end of the block; the server's name is "tested"."""
     test_over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -145,7 +145,7 @@ def vllm_end(num_tokens: int, accepted: list[int] | None = None, drafted: list[i
 
 
 def vllm_answering(target: RaceTarget, decode: Decode, lane: str = "vllm-ngram", **options: Any) -> Route:
-    """Completions as vLLM streams them, of a target that decodes with a twin of vLLM's drafters."""
+    """Completions as vLLM streams them; the target decodes with `lane`, by default a twin of vLLM's drafters."""
 
     def answer(body: dict[str, Any]) -> Answer:
         tokens, accepted, drafted, events = list[int](), list[int](), list[int](), list[Any]()

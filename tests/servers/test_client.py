@@ -16,7 +16,7 @@ from specrace.servers.reply import Reply, Request
 from tests.servers.replies import Answer, Route, as_json, serving, stream, vllm_chunk, vllm_end, vllm_routes
 
 PROMPT = (5, 6, 7)
-# The limit for reading is short, because a server that is silent in these tests stays silent.
+# The limit for reading is short, because a server that falls silent in these tests stays silent.
 WAITS = Waits(connect_s=2.0, read_s=0.3, total_s=60.0, pause_s=0.0)
 VOCAB = 32
 

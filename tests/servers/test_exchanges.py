@@ -45,7 +45,7 @@ def test_the_request_is_the_one_that_vllm_answered() -> None:
 
 def test_llama_cpp_streams_tokens_and_ends_with_its_totals() -> None:
     exchange = recorded("llama-cpp")["post"]
-    # The tokens "The" and the end token.
+    # The token of "The", and the end token.
     first_and_last = {504, 2}
 
     def decode(tokens: Sequence[int]) -> str:

@@ -19,7 +19,7 @@ from specrace.servers.address import parse_launch
 from specrace.servers.connection import Connection
 from specrace.servers.launch import launched
 
-# A server with a process of its own, whose id it writes into a file. Without a port it fails.
+# A server that starts a child process, and writes the child's id into a file.
 SERVER = """
     import json, subprocess, sys
     from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -42,7 +42,7 @@ def command(folder: Path) -> str:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait for something that takes a moment, and on a busy machine longer."""
+    """Wait until `holds()` is true; fail after `LIMIT_S`, which is enough for a busy machine."""
     ends_s = time.monotonic() + LIMIT_S
     while not holds():
         assert time.monotonic() < ends_s
@@ -50,7 +50,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; nobody may have collected its exit code."""
+    """Whether a process has ended, even if it is still a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def test_a_server_does_not_stay_behind_when_its_starter_is_killed(tmp_path: Path
     os.close(read)
     wait_until(lambda: (tmp_path / "worker").exists() and (tmp_path / "worker").read_text() != "")
     worker = int((tmp_path / "worker").read_text())
-    # What the system does with the pipes of a process that is killed.
+    # The system closes the pipes of a process that is killed.
     os.close(write)
     assert process.wait(LIMIT_S) == -signal.SIGKILL
     wait_until(lambda: is_gone(worker))

@@ -21,7 +21,7 @@ def decode(tokens: Any) -> str:
 
 
 class Meeting:
-    """Completions that are held back until `size` requests are under way at once; notes how many there were."""
+    """Holds completions back until `size` requests are under way; records the highest number at once and all bodies."""
 
     def __init__(self, size: int) -> None:
         self.together = threading.Barrier(size, timeout=300)

@@ -24,7 +24,7 @@ def page(text: str) -> Answer:
 
 
 def counts_of(*pages: Route) -> list[Counts]:
-    """What is read from these pages, one after another."""
+    """The counts read from these pages, which the server sends one after another."""
     answers = iter(pages)
 
     def answer(_: object) -> Answer:
@@ -41,7 +41,7 @@ VLLM = (EXCHANGES / "vllm-metrics.txt").read_text()
 
 def test_vllms_counters_are_read() -> None:
     (counts,) = counts_of(page(VLLM))
-    # Drafts, draft tokens, accepted tokens, these by position, and output tokens.
+    # Drafts, draft tokens, accepted tokens, accepted tokens by position, and output tokens.
     assert counts == Counts("vLLM", 374, 1496, 1257, (330, 315, 310, 302), 1967)
     assert counts.tokens_per_draft == 1 + 1257 / 374 and counts.acceptance_rate == 1257 / 1496
     assert counts.tokens_per_step == 1967 / (1967 - 1257)

@@ -142,7 +142,7 @@ def test_a_server_that_fails_is_left_out_with_a_sentence_and_the_others_race_on(
 
 
 def test_whatever_other_servers_do_wrong_the_race_goes_on() -> None:
-    """All faults of tests/servers/test_client.py but the two that hang, at which the others would only have to wait."""
+    """All faults of tests/servers/test_client.py but the two that hang, which would only make the others wait."""
     target = make_target()
     wrong = {name: answer for name, (answer, _) in FAULTS.items() if not name.startswith("hangs")}
     assert len(wrong) > 20
@@ -273,7 +273,7 @@ def test_a_servers_seconds_are_never_ranked_with_race_time() -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_servers_answer_at_once_only_if_they_are_asked_so(together: bool) -> None:
-    """Together, each waits until the others are asked, in both runs; else none is asked while another answers."""
+    """Together, each server answers only when all are asked, in both runs; else none is asked while another answers."""
     target, lock, now, highest = make_target(), threading.Lock(), [0], [0]
     all_asked = threading.Barrier(3 if together else 1)
     answering = vllm_answering(target, decode, **NGRAM)
@@ -315,7 +315,7 @@ def with_texts(events: list[Event]) -> list[Event]:
 
 
 def other_weights(body: dict[str, Any], change: int | None = None) -> Answer:
-    """The answer of a model with other weights than the target's; the token at `change` is another one."""
+    """The answer of a model with other weights than the target's; if `change` is given, the token there is changed."""
     tokens = continuation(tuple(body["prompt"]), markov(7, vocab=8), body["max_tokens"])
     if change is not None:
         tokens[change] = (tokens[change] + 1) % 8

@@ -14,7 +14,8 @@ from specrace.servers.lane import read_steps, served_lane
 from specrace.servers.reply import Request
 from tests.servers.replies import as_json, serving, stream
 
-# The second and third step begin with the tokens of the step before, so new tokens could be mistaken for all so far.
+# The second and third step begin with the tokens of the step before, so a stream of new tokens looks at first like a
+# stream that repeats all tokens so far.
 STEPS = ((2,), (2, 3), (2, 3, 4), (5,))
 
 

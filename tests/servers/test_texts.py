@@ -201,7 +201,7 @@ def test_a_recording_is_read_back_as_it_was(tmp_path: Path) -> None:
     events = saved_race(path)
     read = read_recording(path)
     assert read == events
-    # Cut off, it gets the totals of the steps that it has.
+    # A recording that is cut off gets the totals of the steps that it still has.
     lines = path.read_text().splitlines()
     last = max(number for number, line in enumerate(lines) if '"lane": "tested"' in line and '"step"' in line)
     path.write_text("\n".join([line for number, line in enumerate(lines) if number < last]))
@@ -209,7 +209,7 @@ def test_a_recording_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert isinstance(cut, Finished) and cut.lanes[-1].tokens == 0 and cut.lanes[-1].end == "stopped"
 
 
-# What a forged recording claims about its first chunk, its lane or its result -> the sentence.
+# (part of a recording: the server's first chunk, lane or result; what a forgery claims there; the refusal).
 FORGERIES: list[tuple[str, dict[str, Any], str]] = [
     ("step", {"emitted": [0]}, "emits tokens other than"),
     ("step", {"texts": ["ab", "c"]}, "has tokens or lacks a text"),

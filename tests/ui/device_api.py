@@ -26,7 +26,7 @@ sys.modules["torch"] = None
 import spaces
 sys.modules["torch"] = torch
 from specrace.ui.races import zero_gpu
-# A busy machine is far slower than the GPU for which the time is requested.
+# The requested time is for a GPU. A busy machine is far slower, so a race gets 600 s more.
 zero_gpu.MARGIN_S = -600.0
 from specrace.cli.app import main
 sys.exit(main())
@@ -35,9 +35,9 @@ sys.exit(main())
 
 @dataclass
 class DeviceApi:
-    """Answers like the API, and lists the (path, parameters) of `requests`.
+    """Answers like the API; `requests` lists (path, parameters).
 
-    If `idle` is true, a call reuses the process of the call before it.
+    `idle`: a call reuses the process of the call before it. `quota_left`: the seconds of a quota that is too small.
     """
 
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)

@@ -135,7 +135,7 @@ def test_a_race_that_runs_out_of_memory_ends_with_a_sentence_and_the_next_one_ru
     worker = ready_worker()
     job = worker.queue.submit("a", run)
     assert job.wait(LONG_S) and job.error == NO_MEMORY
-    # The next race is run, too.
+    # The worker goes on to the next race.
     assert worker.queue.submit("a", run).wait(LONG_S)
 
 

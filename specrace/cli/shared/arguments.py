@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def lane_names(text: str) -> tuple[str, ...]:
-    """Parse "trie, rest" into ("trie", "rest"). Raises InputError for no lane, an unknown lane, and two alike."""
+    """Parse "trie, rest" into ("trie", "rest"). Raises InputError for no lane, an unknown lane, and equal lanes."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise InputError(f"--lanes names no lane; choose from {', '.join(METHODS)}.")
@@ -61,7 +61,7 @@ def lane_names(text: str) -> tuple[str, ...]:
 
 
 def lane_options(texts: Iterable[str]) -> LaneOptions:
-    """Parse ["trie.n=13"] into {"trie": {"n": "13"}}. Raises InputError for another form, and for an unknown lane."""
+    """Parse ["trie.n=13"] into {"trie": {"n": "13"}}. Raises InputError for a wrong form and for an unknown lane."""
     options: LaneOptions = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -103,7 +103,7 @@ def add_documents_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_search_arguments(parser: argparse.ArgumentParser, sources: Any, documents: str) -> None:
-    """Add `--reranker`, and to the exclusive group `sources` `--index`, which replaces the flag `documents`."""
+    """Add `--reranker`; and `--index` to the exclusive group `sources`, whose other member is the flag `documents`."""
     sources.add_argument(
         "--index", type=Path, metavar="INDEX", help=f"a folder that `index` wrote, instead of {documents}"
     )
@@ -145,7 +145,7 @@ def add_head_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_setting(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the argument of a setting. Its value stays text, which `RaceSpec` converts and checks."""
+    """Add the argument of a setting. Its value stays text, which `RaceSpec` or `Setting.check` converts and checks."""
     setting = SETTINGS[name]
     default = "auto" if setting.default is None else setting.default
     sentence = f"{setting.help[:1].lower()}{setting.help.rstrip('.')[1:]} ({setting.range()}; default {default})"
@@ -193,7 +193,7 @@ def open_log(
 ) -> TranscriptFile:
     """Open a log as the arguments of `add_log_arguments` say. Raises InputError.
 
-    `seen`: the answers of other logs, which are not read again.
+    `seen`: keys of the answers in logs read so far, which are not read again; the keys of this log are added.
     """
     if options.vocab_size is not None and options.vocab_size < 1:
         raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")

@@ -1,4 +1,4 @@
-"""Measures servers block by block, and writes each answer down before it counts."""
+"""Measures servers block by block, and writes each answer into the journal before it counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from specrace.servers.dialects import Dialect
     from specrace.servers.load import Answered
 
-# After this many failures without an answer in between, more requests would not help.
+# The measurement ends after this many failures without an answer in between.
 MAX_FAILURES = 3
 WARM_UP_TOKENS = 8
 
@@ -37,7 +37,7 @@ Server = ServerAddress | Launch
 class Plan:
     """What is compared: servers, the baseline first, and how they are asked. `lane`: the second server's drafter.
 
-    A server that runs already has an address; one that is to be launched is started anew for every block.
+    A server that runs already has an address; a server to launch is started anew for every block.
     """
 
     servers: tuple[Server, ...]
@@ -59,7 +59,7 @@ class Plan:
         return frozenset(server.name for server in self.servers if isinstance(server, Launch))
 
     def comparison(self, journal: Journal) -> Comparison:
-        """What is measured so far."""
+        """What has been measured so far."""
         return Comparison(
             self.names,
             self.concurrencies,
@@ -94,7 +94,7 @@ class Plan:
 
 
 def measure(plan: Plan, journal: Journal, *, quiet: bool) -> None:
-    """Send every question that is not answered yet, block by block, and write each answer down. Raises InputError."""
+    """Send every unanswered question, block by block, and write each answer into the journal. Raises InputError."""
     blocks = plan.comparison(journal).blocks
     total = sum(len(plan.numbers(block)) for block in blocks)
     counted = [sample for sample in journal.samples if sample.number != WARM_UP]
@@ -125,7 +125,7 @@ def opened(server: Server, folder: Path) -> Iterator[ServerAddress]:
 def measure_block(
     plan: Plan, journal: Journal, block: Block, numbers: Sequence[int], address: ServerAddress
 ) -> Iterator[Sample]:
-    """Ask a server the questions with these numbers, and yield each answer when it is written down."""
+    """Ask a server the questions with these numbers, and yield each answer when it is in the journal."""
     from specrace.servers.connection import Connection
     from specrace.servers.dialects import recognise
     from specrace.servers.load import send
@@ -135,7 +135,7 @@ def measure_block(
     salt = secrets.token_hex(8)
     prompts = [(number, plan.questions.rows[number].prompt) for number in numbers]
     requests = [(number, Request(prompt, plan.max_new_tokens, salt)) for number, prompt in prompts]
-    # A server's first request may take long. It sends a prompt backwards, from which no drafter learns an answer.
+    # A server's first request may take long. Its prompt is a question reversed, which teaches drafters no answer.
     warm_up = [(WARM_UP, Request(plan.questions.rows[0].prompt[::-1], WARM_UP_TOKENS, salt))]
     with Connection(address) as connection:
         dialect = recognise(connection, address.model)
@@ -146,8 +146,7 @@ def measure_block(
                 connection, dialect, part, concurrency, plan.questions.decode, plan.questions.vocab_size
             ):
                 if answered.reply is None and answered.number == WARM_UP:
-                    # A prompt read backwards may break characters, so its answer may be refused although the server
-                    # works.
+                    # A reversed prompt may break characters, so the answer may be refused although the server works.
                     continue
                 if answered.reply is None:
                     failures += 1

@@ -1,4 +1,4 @@
-"""The files that a command writes: their arguments, and the check of them before the command begins."""
+"""The files that a command writes: their arguments, and checks before the command begins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination
 
-# The names in a command's namespace that are none of its arguments' values.
+# Names in the namespace of parsed arguments that are not arguments.
 OUTPUTS, COMMAND = "outputs", "command"
 
 
@@ -35,13 +35,13 @@ def check_outputs(options: argparse.Namespace) -> None:
 
 
 def check_folder(folder: Path | None, names: Iterable[str], options: argparse.Namespace) -> None:
-    """Check the same of files with these names in the folder of an --out, if it exists. Raises InputError."""
+    """Like `check_outputs`, check files with these names in the folder of --out, if it exists. Raises InputError."""
     for name in names if folder is not None and folder.is_dir() else ():
         check_destination(Path(folder or "", name), inputs(options))
 
 
 def inputs(options: argparse.Namespace) -> list[Path]:
-    """All paths that the arguments may name, besides the files to write; many are names of other things than files."""
+    """All values of arguments that may be paths, except the files to write; many of them are not paths at all."""
     others = {*getattr(options, OUTPUTS, ()), OUTPUTS, COMMAND}
     values = [value for name, value in vars(options).items() if name not in others]
     listed = [item for value in values for item in (value if isinstance(value, list) else [value])]

@@ -23,7 +23,7 @@ from specrace.engine.spec import RaceSpec
 from specrace.lab.compare.samples import Question
 from specrace.retrieval.prompt import check_prompt
 
-# The bound of token ids if --vocab-size is not given.
+# The vocabulary size that is assumed without --vocab-size.
 UNBOUNDED = 1 << 31
 NAMES = {"question", "prompt", "prompt_ids"}
 OUTPUTS = {"output", "output_ids"}
@@ -32,7 +32,7 @@ _MAX_LINE_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class ServedQuestions:
-    """Questions as token ids, and what the answers are read with: the tokenizer's `decode`, and its vocabulary."""
+    """Questions as token ids, and what answers are checked with: the tokenizer's `decode`, and its vocabulary size."""
 
     rows: tuple[Question, ...]
     decode: Callable[[Sequence[int]], str]
@@ -62,7 +62,7 @@ def read_served_questions(options: argparse.Namespace) -> ServedQuestions:
 
 
 def holds_prompts(path: Path, options: argparse.Namespace) -> bool:
-    """Whether a file has questions or prompts, and not requests with their outputs."""
+    """Whether a file has questions or prompts, rather than requests with their outputs."""
     if path.suffix.lower() in (".txt", ".csv", ".tsv"):
         return options.columns is None and not options.format
     if options.format or path.suffix.lower() not in (".jsonl", ".json") or path.is_dir():
@@ -120,7 +120,7 @@ def _with_tokenizer(options: argparse.Namespace, rows: tuple[Question, ...]) -> 
 
 
 def _from_model(options: argparse.Namespace, lines: Sequence[dict[str, Any]], count: int | None) -> ServedQuestions:
-    """Prompts that ask the model the questions about passages of the documents; `lines` may also have prompts."""
+    """Prompts with passages for the questions in `lines`, or for `count` drawn ones; `lines` may also have prompts."""
     # Imported here, because it imports torch, which logs and prompts do not need.
     from specrace.answers import prepare
 

@@ -25,7 +25,7 @@ AnswerQuestion = Callable[["PreparedQuestion"], "Answer"]
 
 
 def add_server_argument(parser: argparse.ArgumentParser) -> None:
-    """Add `--server`, which may be repeated, and how servers are asked."""
+    """Add `--server`, which may be repeated, and `--together`."""
     parser.add_argument(
         "--server",
         action="append",
@@ -37,7 +37,7 @@ def add_server_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def read_servers(texts: Sequence[str], spec: RaceSpec, reference: str = "") -> list[ServerAddress]:
-    """The servers that --server named, which take part in a race. Raises InputError.
+    """The servers that --server named, for a race. Raises InputError.
 
     `reference`: the value of --reference, which must be one of several servers; "" for none.
     """
@@ -71,8 +71,8 @@ def add_reference_argument(parser: argparse.ArgumentParser) -> None:
 class ServedLanes:
     """Adds a lane for each server to a race (`Beside`).
 
-    `waits`: how long it waits for them; None: as long as `Waits` says. `together`: they answer at once. `reference`:
-    the server that the others are compared with; "" for vanilla.
+    `waits`: the time limits; None for the defaults of `Waits`. `together`: all servers answer at once. `reference`: the
+    server that the others are compared with; "" for vanilla.
     """
 
     addresses: Sequence[ServerAddress]
@@ -113,7 +113,7 @@ def named_servers(texts: Sequence[str], *, together: bool = False) -> NamedServe
     from specrace.servers.dialects import recognise
 
     addresses = {address.name: address for address in read_servers(texts, RaceSpec())}
-    # Visitors wait for a server, and the page's races for one another, so its time is shorter than on a command line.
+    # Shorter than on the command line: visitors wait for a server, and so do the races behind theirs in the queue.
     race_waits, describe_waits = Waits(connect_s=5.0, read_s=30.0, total_s=120.0), Waits(connect_s=2.0, read_s=3.0)
 
     def describe(name: str) -> str:

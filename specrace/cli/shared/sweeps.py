@@ -141,14 +141,14 @@ def answer_questions(
     """The model's greedy answers to the questions. Raises InputError.
 
     `noise`: the share of irrelevant passages, by default the value of --noise. Every answer is written into the folder
-    `out`, if given; with `resume` the answers that are there already are reused.
+    `out`, if given; with `resume`, answers that are already there are reused.
     """
     # Imported here, because it imports torch, which other commands do not need.
     from specrace.answers import answer_once, documents_digest
     from specrace.retrieval.store import read_header
 
     lines = read_questions(options.questions)
-    # The lane does not change the answers: drafts from the trie only make them faster.
+    # The model may decode with the lane trie, so the context must have room for its drafts.
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
     passages = SETTINGS["passages"].check(options.passages)
     noise = SETTINGS["noise"].check(options.noise if noise is None else noise)
@@ -170,7 +170,7 @@ def answer_questions(
 
 
 def checked_processes(options: argparse.Namespace) -> int:
-    """The number of processes that score. Raises InputError."""
+    """The number of processes that score, by default one per processor. Raises InputError."""
     processes: int = options.processes or processors()
     if not 1 <= processes <= MAX_PROCESSES:
         raise InputError(f"--processes is {processes}; give 1 to {MAX_PROCESSES}.")

@@ -29,7 +29,7 @@ from specrace.views.headlines import CUT, describe_measured, final_badge, find_s
 from specrace.views.shown import LaneFrame, LaneMeters, RaceHead, ShownLane
 from specrace.views.thoughts import describe_thoughts, fold_pieces, split_thoughts
 
-# The kind of the piece that stands for thoughts.
+# The kind of the piece that replaces a lane's thoughts.
 FOLDED = "folded"
 STYLES = {ACCEPTED: "bold underline #56b4e9", FOLDED: "dim"}
 REJECTED = "dim strike #ff9a5c"
@@ -37,7 +37,7 @@ FRAMES_PER_SECOND = 15
 HEADER_COLUMNS = 32
 # The width that the table of results keeps for a lane's name, in characters.
 MAX_NAME_WIDTH = 36
-# What the system calls a full disk, and a full quota where it knows these.
+# The error numbers of a full disk and, on systems that have quotas, of an exceeded quota.
 FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 MODEL_FACTS = ("model", "dtype", "device", "engine")
 COLUMNS = ("lane", "speedup", "tokens\nper s", "tokens\nper step", "drafted\na step", "accepted", "tokens", "badge")
@@ -76,9 +76,9 @@ def exit_code(
 ) -> int:
     """Print a sentence about the error that ended a command, and return the command's exit code.
 
-    An interruption is not printed, nor is a closed pipe: `... | head -1` has read all that it wanted. With
-    `traceback`, an unexpected error is raised again; without it, the sentence names `trace_command`,
-    which shows the traceback.
+    Nothing is printed for an interruption or a closed pipe: `... | head -1` has read all that it wanted. With
+    `traceback`, an unexpected error is raised again; without it, the sentence names `trace_command`, which shows the
+    traceback.
     """
     if isinstance(error, InputError):
         complain(error)
@@ -108,19 +108,18 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Make standard output and error take any text, and end quietly.
+    """Let standard output and standard error accept any text, and close without an error.
 
     A stream that the caller has closed (`>&-`) becomes the null device. Characters that a stream cannot encode are
-    escaped.
-    At the end, text that nobody reads any more (`| head -1`), or that a full disk does not take, is dropped: Python
-    would report it, with exit code 120.
+    escaped. At the end, text that nobody reads any more (`| head -1`) or that does not fit on the disk is dropped,
+    because Python would report it and exit with code 120.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
         elif isinstance(stream, io.TextIOWrapper):
-            # Fails for a stream that was a file and is a pipe now.
+            # Raises OSError if the stream was a file and is now a pipe.
             with suppress(OSError):
                 stream.reconfigure(errors="backslashreplace")
     try:
@@ -134,7 +133,7 @@ def standard_streams() -> Iterator[None]:
 
 
 def _takes_no_text(stream: TextIO) -> bool:
-    """Whether a stream cannot be written, or is a pipe that nobody reads any more; its text is flushed."""
+    """Flush a stream; returns whether it cannot be written, or is a pipe that nobody reads any more."""
     try:
         stream.flush()
     except OSError:

@@ -18,7 +18,7 @@ from specrace.heads.modules.batch import Batch
 from specrace.heads.modules.config import HeadConfig
 from specrace.heads.modules.layers import Attention, GatedMLP, RMSNorm
 
-# Norms of queries and keys start here, so that a score has a standard deviation of about 2.
+# The initial weight of the norms of queries and keys, with which scores have a standard deviation of about 2.
 _FIRST_GAIN = 1.5
 
 

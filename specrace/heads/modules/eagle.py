@@ -45,7 +45,7 @@ class _Layer3(_Layer):
 
 
 class _Chains(nn.Module, ABC):
-    """What both versions share: several drafts in a row, guessed from every token of the answers."""
+    """What both versions share: from every token of the answers, a chain of guesses."""
 
     decoder: _Layer
 

@@ -11,7 +11,7 @@ from specrace.heads.modules.config import HeadConfig
 
 
 class _Block(nn.Module):
-    """R x + r + SiLU(W x + b) for x of `inputs` numbers; R passes the first d on, and all else starts at zero."""
+    """R x + r + SiLU(W x + b) for x of `inputs` numbers; R starts as the identity on the first d, all else as zero."""
 
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__()

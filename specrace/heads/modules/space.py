@@ -26,7 +26,7 @@ class Space(nn.Module):
         self._decoder: list[Any] = []
 
     def read_with(self, model: Any) -> None:
-        """Guess with this model's layers, which stay as they are. A list hides them from this module's parameters."""
+        """Guess with this model's layers, which are not trained. A list keeps them out of this module's parameters."""
         self._decoder = [model.base_model]
         model.requires_grad_(requires_grad=False)
 
@@ -45,7 +45,7 @@ class Space(nn.Module):
         del embeddings
         (decoder,) = self._decoder
         count = min(depths, len(self.mask_embeddings.weight))
-        # A mask guesses two places ahead at least, so the last two tokens of a text need none.
+        # A mask guesses at least two places ahead, so there are none below the last two tokens of a text.
         first, ids = batch.width - 2, batch.ids[:, :-2]
         places = ids.shape[1] - first
         cache = self._read(decoder, batch).past_key_values
@@ -74,7 +74,7 @@ class SpaceTarget(Space):
     """
 
     def read_with(self, model: Any) -> None:
-        """Train a copy of this model in float32, `model`."""
+        """Train a float32 copy of this model."""
         super().read_with(model)
         self.model = deepcopy(model).float()
         for parameter in self.layer_parameters():
@@ -89,15 +89,15 @@ class SpaceTarget(Space):
         return [parameter for parameter in self.model.base_model.parameters() if parameter is not embeddings]
 
     def _read(self, decoder: Any, batch: Batch) -> Any:
-        """The output and the cache of the layers, which learn, for all tokens but the last two."""
+        """The output and the cache of the trained layers for all tokens but the last two."""
         output = _call(decoder, batch)
         self.own = output.last_hidden_state
         return output
 
     def drift(self, batch: Batch, rows: Tensor) -> Tensor:
-        """The cross-entropy of the layers' own next tokens against the first target's, over the last batch's answers.
+        """The cross-entropy of the trained target's next tokens against the original's, over the last batch's answers.
 
-        `rows` [V, d]: the output matrix. It holds the texts near those of the first target.
+        `rows` [V, d]: the output matrix. This loss keeps the target's texts near those of the original.
         """
         chosen = batch.is_guessed(1)[:, :-1]
         wanted = (batch.last_states(1)[:, :-1][chosen] @ rows.T).float().softmax(-1)

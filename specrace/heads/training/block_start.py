@@ -1,8 +1,8 @@
-"""Where training of a block head starts: at the best linear guess of the next state, by heads that look for its inputs.
+"""The initial weights of a block head: a linear fit of the next state, by attention heads that look for its inputs.
 
 A random start would take hundreds of steps to find the two things that matter most, the last state of the context and
-the pending token. So some attention heads start at the one and the others at the other, and their values and the
-attention's output start as a least-squares fit of the next state, of as high a rank as the heads can carry.
+the pending token. So some attention heads initially attend to the former and the others to the latter, and their values
+and the attention's output are a least-squares fit of the next state, of as high a rank as the heads can carry.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from specrace.heads.modules.block import Block
 _RIDGE = 1e-3
 # Batches that the fit reads; more would change little.
 _BATCHES = 25
-# Heads that look at the last state look at the nearest of all states: scores are sums of cosines of the distance, with
-# these shares of the frequencies that lie nearest, in radians per position.
+# Heads that look at the last state look for the nearest: their scores are weighted sums of cosines of the distance.
+# Frequency in radians per position, of which the rotary embedding's nearest is used -> its weight.
 _NEAREST = {0.49: 0.3, 0.34: 0.3, 0.24: 0.2, 0.166: 0.1, 0.116: 0.1}
 # The share of the attention's heads that look at the last state; the others look at the pending token.
 _HEADS_AT_STATE = 5 / 9
-# How much larger values are than what the attention's output makes of them, so that both matrices are of similar size.
+# Values are multiplied by this, and divided by it in the attention's output, so that both matrices are of similar size.
 _VALUES = 4.0
 
 
@@ -53,7 +53,7 @@ def start_block(head: Block, batches: Iterable[Batch], embeddings: Tensor) -> No
 def _pairs(
     head: Block, batches: Iterable[Batch], embeddings: Tensor
 ) -> Iterable[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """For pairs of a state and the token after it, four tensors [N, d] a batch.
+    """For pairs of a state and the token after it, four tensors [N, d] per batch.
 
     They are: the state as the context has it, the token's embedding after the layer's first norm and before it, and the
     target's last state of that token.
@@ -61,7 +61,7 @@ def _pairs(
     for batch in islice(batches, _BATCHES):
         is_pair = batch.is_token[:, :-2]
         after = batch.states[:, 1:, -1][is_pair]
-        # A shorter answer's last token has no state (zeros).
+        # The last token of an answer that is shorter than the batch's longest has no state (zeros).
         is_known = after.abs().sum(-1) > 0
         states = head.hidden_norm(head.fc(batch.states[:, :-1, :-1].flatten(2)[is_pair][is_known]))
         tokens = embeddings[batch.ids[:, 1:-1][is_pair][is_known]]

@@ -1,7 +1,7 @@
 """Writes a trained head as a folder that races load: config.json, model.safetensors, and the card README.md.
 
-The layouts are those of the reference codes: EAGLE's, EAGLE-3's with `d2t` and `t2d`, Medusa's, Hydra's, and DSpark's
-with the mask's embedding. A shortlist is stored as `d2t`, also where the reference code has none: such heads use the
+The layouts are those of the reference implementations: EAGLE's, EAGLE-3's with `d2t` and `t2d`, Medusa's, Hydra's, and
+DSpark's with the mask's embedding. A shortlist is stored as `d2t`, even if the reference has none: such heads use the
 target's output rows.
 """
 
@@ -127,7 +127,7 @@ def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
         return config | {"bias": True}
     if kind == "block":
         return config | _block_fields(head, sizes)
-    # SGLang and its kin count layers by their outputs; at the top, as in vLLM, the numbers are levels.
+    # In `eagle_config`, for SGLang, the numbers name layers by their outputs; at the top, for vLLM, they are levels.
     levels = list(head.data.levels[:-1])
     return config | {
         "target_hidden_size": target_config.hidden_size,
@@ -137,7 +137,7 @@ def _config(head: TrainedHead, target_config: Any) -> dict[str, Any]:
 
 
 def _block_fields(head: TrainedHead, sizes: HeadConfig) -> dict[str, Any]:
-    """What the config of a block head has of its own; it names layers by their outputs, which are one below levels."""
+    """The fields that only a block head's config has; it names layers by their outputs, which are one below levels."""
     levels = read_levels("block", head.data.levels)[:-1]
     return {
         "num_key_value_heads": sizes.num_attention_heads,

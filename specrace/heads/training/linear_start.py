@@ -1,4 +1,4 @@
-"""Where training of EAGLE-1 and Hydra starts: at the best linear guess of a coming state, and all else adds nothing.
+"""The initial weights of EAGLE-1 and Hydra: a linear fit of a coming state, to which all else adds nothing at first.
 
 A random start would take hundreds of steps to learn what one least-squares fit gives.
 """
@@ -14,7 +14,7 @@ from specrace.heads.modules.batch import Batch
 from specrace.heads.modules.eagle import Eagle
 from specrace.heads.modules.hydra import Hydra
 
-# Added to the diagonal, as a share of its mean.
+# Added to the diagonal of the normal equations, as a share of its mean.
 _RIDGE = 1e-3
 
 
@@ -58,7 +58,7 @@ def start_linear(head: Eagle, batches: Iterable[Batch], embeddings: Tensor) -> N
 
 @torch.no_grad()
 def start_hydra(head: Hydra, batches: Iterable[Batch], embeddings: Tensor) -> None:
-    """Set each head's `res_connection` by regression from what the head reads to the state that it stands for."""
+    """Set each head's `res_connection` by regression from what the head reads to the state whose token it guesses."""
     size = embeddings.shape[1]
     regressions = [_Regression((number + 2) * size, size) for number in range(head.num_heads)]
     for batch in batches:
@@ -71,7 +71,7 @@ def start_hydra(head: Hydra, batches: Iterable[Batch], embeddings: Tensor) -> No
 
 def _equations(batch: Batch, embeddings: Tensor, ahead: int) -> tuple[Tensor, list[Tensor], Tensor]:
     """States [N, d], the embeddings of the `ahead` tokens after each, and the states of the last of these tokens."""
-    # `states` has one column less than `ids`.
+    # `states` has one column fewer than `ids`.
     states, columns = batch.states[:, :, -1], batch.ids.shape[1] - 1
     before, after = states[:, : columns - ahead], states[:, ahead:]
     # A padded column has no state, and neither has the last token of an answer that is shorter than the longest.

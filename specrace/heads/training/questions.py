@@ -41,6 +41,7 @@ ABOUT_DOCUMENTS = ("What is said about {title}?", "What do the documents say abo
 MAX_QUESTION_TOKENS = 40
 MIN_QUESTION_WORDS = 3
 MAX_PASSAGE_WORDS = 90
+# Stands for the question where only the prompt's text before it is wanted.
 _CONTENT = "THE QUESTION"
 NGRAM = 8
 

@@ -77,9 +77,9 @@ class HeadWork:
         yield from DataMaker(target, self.data, description, passages, overlap).run()
 
     def _open(self, recipe: HeadRecipe, start: Path | None = None) -> HeadRun:
-        """The run of a recipe on the folder's data. Raises InputError for data of another target.
+        """The run of a recipe on the folder's data.
 
-        Raises InputError also for masks of a target whose layers see a part of the text only.
+        Raises InputError for data of another target, and for masks of a target whose layers see only part of the text.
         """
         if recipe.kind.startswith("space") and any(reach.is_limited for reach in self.target.reaches.values()):
             raise InputError(

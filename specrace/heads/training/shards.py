@@ -31,7 +31,7 @@ from specrace.heads.training.questions import Overlap, make_up, open_prompt, pas
 from specrace.retrieval.prompt import choose_style
 
 DESCRIPTION = "data.json"
-# A shard of requests about passages comes after three of open questions; it takes longer, so it has fewer questions.
+# One shard in this many has requests about passages; it takes longer, so it has this share of the questions.
 PASSAGES_EVERY, FEWER = 4, 0.4
 # More questions are made up than a shard needs, because some are unfinished, too short, or too like the benchmark's.
 SURPLUS = 1.4

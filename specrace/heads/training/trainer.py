@@ -47,7 +47,7 @@ KINDS: dict[str, type[Module]] = {
 }
 CHECKPOINT = "checkpoint.pt"
 SAVE_SECONDS = 120.0
-# The weight of a depth's loss, divided by the weight of the loss of the depth before.
+# The weight of a depth's loss, relative to that of the previous depth.
 DECAY = 0.8
 WARMUP_STEPS, REPORT_STEPS = 10, 10
 # The rate of a target's layers, relative to that of the masks that are trained with them.
@@ -77,7 +77,7 @@ class HeadRecipe:
 
 @dataclass
 class Progress:
-    """What a run has done so far; tokens and seconds include those of the `earlier_steps` of the run it began from."""
+    """What a run has done so far; tokens and seconds include the `earlier_steps`, those of the run it started from."""
 
     step: int = 0
     tokens: int = 0
@@ -89,7 +89,7 @@ class Progress:
 class TargetParts:
     """What a head needs of its target: its sizes, its embeddings [V, d], its output matrix [V, d], its stop tokens.
 
-    `model`: the target itself, at which masks are trained.
+    `model`: the target itself, with which masks are trained.
     """
 
     config: Any
@@ -255,7 +255,7 @@ class HeadRun:
                 self.save()
 
     def _tokens_per_epoch(self) -> int:
-        """How many tokens are guessed once each."""
+        """How many tokens an epoch guesses."""
         unguessed = sum(self.first_guessed(place) for place in self.training)
         shards = self.shards
         return sum(shards[a].starts[b + 1] - shards[a].starts[b] for a, b in self.training) - unguessed
@@ -374,7 +374,7 @@ def _read_state(file: Path) -> dict[str, Any]:
 
 
 def optimizers(head: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for matrices, AdamW for vectors, also those of masks, and for an output matrix over the vocabulary."""
+    """Muon for matrices; AdamW for vectors, masks, an output matrix over the vocabulary, and a target's layers."""
     if isinstance(head, SpaceTarget):
         layers: dict[str, Any] = {"params": head.layer_parameters(), "relative_rate": LAYER_RATE}
         masks: dict[str, Any] = {"params": list(head.mask_embeddings.parameters())}

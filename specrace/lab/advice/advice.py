@@ -16,7 +16,7 @@ from specrace.lab.advice.option_effects import option_effects
 from specrace.lab.advice.recommend import Recommender, idle_lanes, losing_batch, losing_lanes, thriftiest
 from specrace.lab.scoring.sweep import DRAFT_SIZE_OPTIONS
 
-# Names of options that set a minimum, below which a lane makes no match or no draft.
+# Matches the names of options that set a minimum, below which a lane finds no match or makes no draft.
 MINIMUM = re.compile(r"min|match$|size_n$|shortest")
 
 
@@ -68,7 +68,7 @@ def _idle_lanes(recommender: Recommender, where: str = "") -> Iterator[str]:
 
 
 def _batches(recommender: Recommender) -> Iterator[str]:
-    """Yield a sentence about the recommended lane at other batch sizes."""
+    """Yield a sentence about the recommended lane at other batch sizes; nothing if the advice is not to draft."""
     if recommender.chosen == 0:
         return
     stop = losing_batch(recommender)
@@ -147,9 +147,8 @@ def report(recommender: Recommender, text: Sequence[str], engine: str | None) ->
 def option_notes(recommender: Recommender, engine: str | None) -> Iterator[str]:
     """Yield a sentence for each thing that an engine does differently with some requests.
 
-    Without an `engine`, the one sentence counts the requests with options that some engine treats differently.
-
-    Options are those of `specrace.lab.logs.request_options`.
+    Without an `engine`, there is at most one sentence, which counts the requests with each of the options in
+    `specrace.lab.logs.request_options`.
     """
     if engine is not None:
         yield from (row["sentence"] for row in option_effects(recommender.options, ENGINES[engine]))

@@ -11,7 +11,7 @@ from specrace.lab.advice.forecast import is_twin
 from specrace.lab.scoring.score import ScoredLane, scorable_lanes
 from specrace.lab.scoring.sweep import grid_lanes
 
-# Tried in addition to every lane's defaults.
+# The draft sizes, and the options, that are tried in addition to every lane's defaults.
 NUM_DRAFTS = (4, 8, 16, 32)
 GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "fusion": {"chain": (False, True)},
@@ -23,8 +23,8 @@ GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "llamacpp-map-k4v": {"size_n": (3, 12)},
     "llamacpp-mod": {"n_match": (3, 24), "n_min": (1,)},
 }
-# Lists of llama.cpp's drafters that are tried. Only pairs: the three n-gram maps look up the same n-grams, so longer
-# lists add little.
+# The lists of llama.cpp's drafters that are tried. Only pairs: the three n-gram maps look up the same n-grams, so
+# longer lists add little.
 _PAIRS = (("simple", "cache"), ("map_k", "cache"), ("map_k4v", "cache"), ("mod", "cache"), ("map_k4v", "mod"))
 
 
@@ -51,7 +51,7 @@ def candidates(names: Iterable[str]) -> list[ScoredLane]:
 
 
 def _list_lanes() -> Iterator[ScoredLane]:
-    """Yield a lane for each of _PAIRS and each of NUM_DRAFTS, with short n-grams."""
+    """Yield a lane for each pair in _PAIRS and each size in NUM_DRAFTS, with n-grams of 3 tokens."""
     for pair in _PAIRS:
         drafters = {name: name in pair for name in LISTED}
         for size in NUM_DRAFTS:

@@ -61,9 +61,9 @@ def forecast_sweep(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)
 class Forecast:
     """The totals of n requests in every lane, from which speedups and their intervals follow.
 
-    `tokens` [n]: output tokens. The others are [lanes, n]: `steps`, `idle` steps (those without a draft), verified
-    `rows`, and `cost` in forwards over one row. Rows include the padding of an engine that pads short drafts, but not
-    the rows that our own lanes add where more rows cost less.
+    `tokens` [n]: output tokens. The others are [lanes, n]: `steps`, `idle` (steps without a draft), `rows` (verified),
+    and `cost`, in forwards over one row. Rows include the padding of an engine that pads short drafts, but not the rows
+    that our own lanes add where more rows cost less.
     """
 
     tokens: np.ndarray
@@ -96,7 +96,7 @@ class Forecast:
     def standard_error(self, lane: int, other: int | None = None) -> float:
         """The standard error of a lane's speedup, or of its difference from the `other` lane's on the same requests.
 
-        It comes from a linearisation of the ratio, so it needs no random draws. Infinite for a single request.
+        It comes from the delta method, so it needs no random draws. Infinite for a single request.
         """
         count = len(self.tokens)
         if count < 2:
@@ -105,6 +105,7 @@ class Forecast:
         return float(np.sqrt((influence**2).sum() / (count * (count - 1))))
 
     def _influence(self, lane: int) -> np.ndarray:
+        """Each request's influence on the lane's speedup, to first order [n]; they sum to 0."""
         cost = self.cost[lane]
         return np.asarray((self.tokens - self.speedup[lane] * cost) / cost.mean())
 
@@ -130,7 +131,7 @@ def ratio_interval(draws: np.ndarray, numerators: np.ndarray, denominators: np.n
 
 
 def _pad_steps(sizes: np.ndarray) -> np.ndarray:
-    """Give every step the full draft size, except the first, which has no draft. `sizes` [n, sizes]: steps by size."""
+    """Give every step but the first the full draft, and the first none. `sizes` [n, draft sizes]: counts of steps."""
     padded = np.zeros_like(sizes)
     padded[:, 0] = 1.0
     padded[:, -1] = sizes.sum(axis=1) - 1.0

@@ -26,8 +26,8 @@ from specrace.lab.scoring.sweep import SHARD_SIZE, Cell, Request, RequestScore, 
 
 # The number of shards in each round but the last, which uses all of them.
 ROUNDS = (1, 4)
-# How many of a pool's fastest settings survive each of these rounds. The one that verifies the fewest rows, among those
-# about as fast, survives, too.
+# How many of a pool's fastest settings survive each of these rounds. Of those about as fast as the fastest, the one
+# that verifies the fewest rows survives as well.
 SURVIVORS = (6, 1)
 # A setting within this many standard errors of the fastest may still be the best.
 ERRORS = 2.0
@@ -35,7 +35,7 @@ ERRORS = 2.0
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting, the number of requests that it was scored on, and its metrics on these."""
+    """A lane with its settings, the number of requests on which it was scored, and its metrics on these."""
 
     lane: ScoredLane
     requests: int
@@ -178,6 +178,7 @@ def contenders(forecast: Forecast, lanes: Sequence[int], num_fastest: int) -> li
 
 
 def _gap(forecast: Forecast, best: int, lane: int) -> float:
+    """How far a lane's speedup is below that of the best."""
     return float(forecast.speedup[best] - forecast.speedup[lane])
 
 
@@ -192,7 +193,7 @@ def sample_order(requests: Sequence[Request], seed: int) -> list[int]:
     by_category: dict[str, list[int]] = {}
     for number in numbers:
         by_category.setdefault(requests[number].category, []).append(number)
-    # Where in the order a request belongs, from 0 to 1.
+    # Each request's place in the order, from 0 to 1: those of a category are spread evenly.
     positions = {
         number: (rank + 0.5) / len(group) for group in by_category.values() for rank, number in enumerate(group)
     }

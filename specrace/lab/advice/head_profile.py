@@ -1,8 +1,8 @@
 """Forecasts a trained head from its acceptance by depth. This is no replay: a log does not tell what a head drafts.
 
-A step with a chain of d drafts yields 1 + a1 + a1 a2 + ... + a1 ... ad tokens, where ai is the share of i-th draft
-tokens that are accepted if those before them were. It costs a forward of the target over 1 + d rows and d passes of the
-head.
+A step with a chain of d draft tokens yields 1 + a1 + a1 a2 + ... + a1 ... ad tokens on average, where ai is the share
+of i-th draft tokens that are accepted if those before them were. It costs a forward of the target over 1 + d rows and d
+passes of the head.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HINT = 'give a file like {"by_depth": [0.7, 0.6], "pass_cost": 0.1}'
 
 @dataclass(frozen=True)
 class HeadProfile:
-    """A head's acceptance: `by_depth` has a1, a2, ... as above, which cards of heads and papers state.
+    """A head's acceptance: `by_depth` has a1, a2, ... as above, which model cards and papers state.
 
     `pass_cost`: the time of one pass of the head, in forwards of the target over as many rows.
     """
@@ -58,7 +58,7 @@ class HeadProfile:
         return cls(tuple(map(float, shares)), float(cost))
 
     def forecast(self, curve: CostCurve, batch: int = 1) -> HeadForecast:
-        """The chain length that pays best for each of `batch` requests that are decoded together."""
+        """The forecast with the chain length that pays best when `batch` requests are decoded together."""
         expected = list(accumulate(self.by_depth, mul))
         shared = curve.in_batch(batch, max_rows=1 + len(expected))
         size = best_budget(shared, expected, price=self.pass_cost)

@@ -12,10 +12,10 @@ NOT_KNOWN = "not known"
 
 
 def option_effects(options: Sequence[tuple[str, ...]], engine: Engine) -> list[dict[str, Any]]:
-    """A row for each thing that the engine does differently, the worst first, with the share of requests.
+    """A row for each of the engine's effects that some request meets, the worst first, with the share of such requests.
 
-    `options`: each request's options (`Request.options`). A row's `options` cause the effect, the commonest
-    first; its `sentence` puts all of the row into words.
+    `options`: each request's options (`Request.options`). A row's `options` are those that cause the effect, the
+    commonest first; its `sentence` puts the row into words.
     """
     effects = sorted(engine.effects, key=lambda effect: EFFECTS.index(effect.kind))
     known = {name for effect in effects for name in effect.options}

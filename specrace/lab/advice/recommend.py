@@ -25,9 +25,9 @@ from specrace.lab.scoring.sweep import Sweep
 # A speedup this close to the fastest, relative to it, counts as equally good.
 CLOSE = 0.05
 BATCHES = (1, 4, 16, 64, 256)
-# With fewer requests the advice says that they are little evidence.
+# With fewer requests than this, the advice says that they are little evidence.
 MIN_REQUESTS = 30
-# The advice names lanes that draft in a smaller share of their steps.
+# The advice names the lanes that draft in a smaller share of their steps than this.
 MIN_DRAFTING = 0.01
 
 
@@ -69,7 +69,7 @@ class Recommender:
 
     @cached_property
     def options(self) -> list[tuple[str, ...]]:
-        """For each included request, its options that an engine may treat differently when it drafts."""
+        """For each included request, its options that may change how an engine drafts."""
         return [self.sweep.requests[number].options for number in self.included]
 
     @cached_property
@@ -128,7 +128,7 @@ class Recommender:
             return "draft"
         if best:
             return "use other settings" if self.lane(best).name == self.lane(self.chosen).name else "use another lane"
-        # Few requests, or very different ones, prove nothing either way.
+        # Some lane looks faster, but too few or too different requests make that uncertain.
         return "not certain" if forecast.speedup[self.lanes[1:]].max() > 1.0 else "switch drafting off"
 
     @cached_property
@@ -219,8 +219,8 @@ def acceptance_profile(steps: Mapping[int, int]) -> dict[str, Any]:
     `marginal_accept_rates`[i]: the share of steps that accept at least the first i + 1 draft tokens.
     `conditional_accept_rates`[i]: the share that accepts token i + 1, among the steps that accept the i before it.
     Lengths, as usual in the field, count the bonus token, so a step that accepts nothing has length 1. Steps without a
-    draft count, too. A last step that accepts the end of the output counts a bonus token that was not emitted, so the
-    mean length can be above the tokens per step.
+    draft count, too. If the last step's draft reaches the end of the output, its bonus token counts, though it is not
+    emitted; so the mean length can be above the tokens per step.
     """
     total = sum(steps.values())
     counts = [steps.get(accepted, 0) for accepted in range(max(steps) + 1)]
@@ -282,7 +282,7 @@ def losing_lanes(recommender: Recommender) -> list[str]:
 
 
 def losing_batch(recommender: Recommender) -> int | None:
-    """The smallest batch size above the recommender's from which the recommended lane no longer pays, or None."""
+    """The smallest batch size above the recommender's from which on the recommended lane never pays; None if none."""
     smallest = None
     for row in reversed(recommender.batches):
         if row["speedup"] > 1.0 or row["batch"] <= recommender.batch:

@@ -44,8 +44,9 @@ from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
 
 MAX_REPETITIONS = 1000
+# The relative difference between the solo and the race's clock above which a warning is given.
 TOLERANCE = 0.05
-# Peer -> the lane with the same method.
+# Peer -> the lane whose method is the same or the most similar.
 COUNTERPARTS = {
     "transformers": "vanilla",
     "transformers-pld": "prompt-lookup",
@@ -202,6 +203,7 @@ class Bench:
         return None if self.curve is None else self.curve.near(len(prompt.tokens))
 
     def _check(self, prompt: BenchPrompt) -> None:
+        """Raise InputError, which names the prompt, if it is too long with its output and the largest draft."""
         try:
             target, curve = self.target, self._curve_near(prompt)
             largest = largest_draft(self.spec, target.device_type, curve, chains_only=target.chains_only)
@@ -284,7 +286,7 @@ class Bench:
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
         """Run a lane once, solo: prefill, build, decode."""
         self._pace.refresh()
-        # Prefill and tables are corrected, too, because a peer's whole run is corrected.
+        # Prefill and tables are also corrected, because a peer's whole run is.
         before = self._pace.slowdown
         self.target.reset_peak_memory()
         began = thread_ms()

@@ -67,13 +67,13 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 
     In a race a step often follows one of another size, and is slower then than after one of its own size. So each
     number of rows is timed right after a single row, and its ratio is over that row, which also cancels the machine's
-    pace. The median of the rounds counts: the minimum would be luck, and the lucky size would be drafted too often.
+    pace. The median of the rounds counts, not the minimum: a size with one lucky time would be drafted too often.
     """
     rng = random.Random(0)
     # Use random tokens: with identical ones, a mixture of experts would run fewer experts.
     prompt = [rng.randrange(target.vocab_size) for _ in range(context)]
     draft = [rng.randrange(target.vocab_size) for _ in range(rows[-1])]
-    # Use the buckets of a lane: with CUDA graphs, a tree costs as much as its bucket.
+    # Use a lane's row counts: a CUDA graph runs a fixed number of rows, to which smaller trees are padded.
     session = target.session(target.prefill(prompt), rows[-1], rows=row_counts(rows[-1]))
 
     def timed(number: int) -> float:
@@ -81,8 +81,8 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
         while True:
             began = thread_ms()
             session.score(tree)
-            # The two counts of a thread's clock can drift apart by as much as a small forward takes; then `since_ms` is
-            # 0.
+            # The wall clock and the wait count can drift apart by as much as a small forward takes; `since_ms` is then
+            # 0, and the forward is timed again.
             if (passed := since_ms(began)) > 0:
                 return passed
 

@@ -1,11 +1,11 @@
-"""llama.cpp as a baseline, through the package `xllamacpp`: plain, and with its own n-gram speculation.
+"""llama.cpp as a peer, through the package `xllamacpp`: plain, and with its own n-gram speculation.
 
 It runs in this process, on the CPU, with as many threads as the target uses at the time. Each run gets a new server,
 started off the clock, so that no mode drafts from the output of an earlier run.
 
 A run is timed by our clock around the call, without streaming. The decode time is llama.cpp's own (`predicted_ms`, from
 its first token to its last), without parsing the request and decoding the text, which favours llama.cpp. Time spent
-waiting for a processor, by the thread that waited longest, is left out, like in the lanes' clocks.
+waiting for a processor, by the thread that waited longest, is left out, as in the lanes' clocks.
 """
 
 from __future__ import annotations

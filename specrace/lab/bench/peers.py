@@ -1,4 +1,4 @@
-"""Baselines: transformers' own decoding (`model.generate`, plain and with its prompt lookup), and llama.cpp's."""
+"""The peers: transformers' own decoding (`model.generate`, plain and with its prompt lookup), and llama.cpp's."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _FirstTokens(BaseStreamer):
         self._prompt_seen = False
 
     def put(self, value: Tensor) -> None:
-        """Take the tokens that transformers puts: first the prompt, then each step's."""
+        """Take tokens from transformers: first the prompt, then each step's."""
         if self._prompt_seen and not self.first_tokens:
             self.first_at, self.first_tokens = time.perf_counter(), value.numel()
         self._prompt_seen = True

@@ -59,7 +59,7 @@ def drafts(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _accepted_in_text(counts: Mapping[str, Any], past_end: int) -> list[int]:
-    """How many tokens each step with a draft accepted; `past_end` of the last step's are not in the text."""
+    """Accepted tokens that are in the text, for each step with a draft; `past_end` of the last step's are not."""
     accepted = list(counts.get("per_step_accepted") or ())
     if accepted:
         accepted[-1] = max(0, accepted[-1] - past_end)
@@ -77,8 +77,8 @@ def marginal_rates(accepted: Sequence[int]) -> list[float]:
 class TotalRates:
     """Tokens per second of all requests together: the median and the range over blocks that ran in one go.
 
-    `interrupted`: how many blocks were measured in several sessions. Between these the server stood still, and the
-    answers that it had begun were lost, so such a block has no total rate.
+    `interrupted`: how many blocks were measured in several sessions. Between sessions the server stood still and lost
+    the answers that it had begun, so such a block has no total rate.
     """
 
     median: float | None
@@ -186,10 +186,10 @@ def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def memory_factor(samples: Sequence[Sample], order: Sequence[Block]) -> float | None:
-    """How many times as many tokens a step a server printed for a repeated question; None if none was repeated.
+    """The factor by which a server's tokens per step changed when a question was repeated; None if none was repeated.
 
-    A drafter that keeps earlier answers finds the whole answer there, which no new question has. Only answers with the
-    same text count. `order`: the blocks in the order in which they were measured.
+    A drafter that keeps earlier answers finds the answer to a repeated question there, unlike that to a new one. Only
+    repetitions with the same answer count. `order`: the blocks in the order in which they were measured.
     """
     place = {block: index for index, block in enumerate(order)}
     answers: defaultdict[int, list[Sample]] = defaultdict(list)

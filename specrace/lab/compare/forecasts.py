@@ -1,4 +1,4 @@
-"""What a lane forecasts for a server's answers: its steps by forced decoding, and its speedup on a cost curve.
+"""Forecasts a lane on a server's answers: its steps by forced decoding, and its speedup on a cost curve.
 
 A drafter that keeps earlier answers gets those that the server had finished before it began the answer in question.
 With several requests at a time, a server's own drafter also sees the other answers grow. In a forecast the drafter
@@ -20,11 +20,11 @@ from specrace.lab.scoring.score import ScoredLane, Tally, score_output
 from specrace.lab.scoring.sweep import SHARD_SIZE, RequestScore, Sweep
 from specrace.ngrams.past import PastOutputs
 
-# Indexes of growing answers are built anew for each answer. After so many tokens, which take a minute or two, only
-# finished answers are used.
+# Indexes that include growing answers are rebuilt for each answer. Once this many tokens were indexed, which takes a
+# minute or two, only finished answers are used.
 MAX_REBUILT = 20_000_000
 
-# A session, a block's place in the order, and a time in it: the order in which everything happened.
+# (session, the block's place in the order, ms in the block): sorts by the order in which everything happened.
 _Moment = tuple[int, int, float]
 
 
@@ -32,7 +32,7 @@ class Forecaster:
     """Forecasts of one `lane` for the answers of the `server` that should draft as it does.
 
     `samples`: all answers of that server, warm-ups included. `order`: the blocks in their order. `restarted`: whether
-    the server was started anew for every block, and so has no earlier answers.
+    the server was restarted for every block, and so had no answers of earlier blocks.
     """
 
     def __init__(

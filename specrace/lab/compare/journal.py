@@ -1,4 +1,4 @@
-"""The journal of a comparison: each finished request is a line on the disk, so that a killed run can go on.
+"""The journal of a comparison: each finished request is a line on the disk, so that a killed run can be resumed.
 
 In a comparison's folder, `comparison.json` has the settings and is written first, as a whole. `requests.jsonl` grows
 by one line for each finished request, which is flushed to the disk. If a kill cuts a line off, the line is dropped and

@@ -52,5 +52,5 @@ def drafting_flags(name: str, command: Sequence[str], lane: ScoredLane | None) -
 
 
 def _option(word: str) -> str:
-    """The name of an option that may have its value in the same word."""
+    """The name of an option, without a value in the same word (--name=value)."""
     return word.partition("=")[0]

@@ -29,7 +29,8 @@ class LoadTest:
     """One measurement of a load generator; None for what the generator does not report.
 
     `tokens_per_s`: of one request after its first token; of the median request, or of the mean one in aiperf and
-    guidellm. `accept_length`: the engine's own tokens per step, which counts steps with a draft only.
+    guidellm. `accept_length`: the engine's own tokens per step, which counts only steps with a draft. `rates[i]`: the
+    share of these steps that accept draft token i + 1, as vLLM reports it.
     """
 
     name: str
@@ -110,7 +111,7 @@ def _vllm(name: str, value: Row) -> Iterator[LoadTest]:
 
 
 def _guidellm(name: str, value: Row) -> Iterator[LoadTest]:
-    """guidellm's report, with a benchmark for each strategy."""
+    """A report of guidellm, with a benchmark for each strategy."""
     version = value["metadata"].get("version")
     if version != 2:
         raise _LayoutError(f"guidellm's report has version {shorten(version, 20)}, and version 2 is read")
@@ -136,7 +137,7 @@ def _guidellm(name: str, value: Row) -> Iterator[LoadTest]:
 
 
 def _aiperf(name: str, value: Row) -> Iterator[LoadTest]:
-    """aiperf's export of one run; every metric has its unit."""
+    """An export of one run of aiperf; every metric has its unit."""
     version = str(value["schema_version"])
     if version.partition(".")[0] != "1":
         raise _LayoutError(f"aiperf's export has schema {shorten(version, 20)}, and schema 1 is read")

@@ -47,10 +47,10 @@ def plan_blocks(servers: Sequence[str], concurrencies: Sequence[int], repetition
 class Sample:
     """One answer of a server, as the client saw it.
 
-    `number`: the question's index, or WARM_UP. `session`: how often the command had been started before; `start_ms` and
-    `end_ms` count from the start of the block in that session. `times_ms`: when each chunk arrived, since the request
-    was sent. `sizes`: the number of tokens in each chunk. `counts`: the server's counts of its drafts, under vLLM's
-    names.
+    `number`: the question's index, or WARM_UP. `session`: how many times the comparison had been started before;
+    `start_ms` and `end_ms` count from the start of the block in that session. `times_ms`: when each chunk arrived, in
+    ms since the request was sent. `sizes`: the number of tokens in each chunk. `counts`: the server's counts of its
+    drafts, under vLLM's names.
     """
 
     block: Block
@@ -66,7 +66,7 @@ class Sample:
 
     @property
     def middle_ms(self) -> float:
-        """The middle between the first chunk and the last, since the start of the block."""
+        """The time halfway between the first chunk and the last, since the start of the block."""
         return self.start_ms + (self.times_ms[0] + self.times_ms[-1]) / 2
 
     def printed_by(self, ms: float) -> Tokens:

@@ -18,7 +18,7 @@ from specrace.lab.compare.figures import (
 from specrace.lab.compare.forecasts import Forecaster
 from specrace.lab.compare.samples import WARM_UP, Block, Question, Sample, plan_blocks
 
-# Repeated questions may change a server's tokens per step by no more than this share: in 16 bits, steps vary a little.
+# Up to this share more tokens per step on repeated questions is no sign of memory: in 16 bits, steps vary a little.
 MEMORY_TOLERANCE = 0.02
 
 

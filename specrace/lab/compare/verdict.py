@@ -39,25 +39,26 @@ def _judge(name: str, baseline: str, rows: Sequence[Row]) -> str:
     slower = [row["concurrency"] for row in rows if row["speedup"]["high"] < 1.0]
     unclear = [row["concurrency"] for row in rows if row["concurrency"] not in (*faster, *slower)]
     if len(faster) == len(rows):
-        return f"{name} pays at {_numbers(faster)} at a time."
+        return f"{name} pays at {_requests_in_words(faster)} at a time."
     if len(slower) == len(rows):
-        return f"{name} does not pay: it is slower than {baseline} at {_numbers(slower)} at a time."
+        return f"{name} does not pay: it is slower than {baseline} at {_requests_in_words(slower)} at a time."
     parts = [
-        f"{words} at {_numbers(numbers)} at a time"
+        f"{words} at {_requests_in_words(numbers)} at a time"
         for words, numbers in (("pays", faster), ("is not certainly faster or slower", unclear), ("is slower", slower))
         if numbers
     ]
     return f"{name} {', '.join(parts)}."
 
 
-def _numbers(concurrencies: Sequence[int]) -> str:
+def _requests_in_words(concurrencies: Sequence[int]) -> str:
+    """The concurrencies as words, such as "1, 4 and 16 requests"."""
     words = list(map(str, sorted(concurrencies)))
     joined = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
     return f"{joined} request{'' if words == ['1'] else 's'}"
 
 
 def _speedup(row: Row) -> str:
-    """The speedup at one concurrency, after the forecast's."""
+    """The measured speedup at one concurrency, after the forecast one if there is one."""
     speedup, forecast = row["speedup"], row["forecast"]
     before = "" if forecast is None else f"forecast {forecast['speedup']:.2f}x, "
     return (

@@ -15,7 +15,7 @@ from specrace.lab.logs.formats.base import Exchange, Format, Row
 from specrace.lab.logs.formats.incomplete import explain_row
 from specrace.lab.logs.formats.paths import MAX_DEPTH, leaves
 
-# Fewer words are a name, a date or a status, not text that a model read or wrote.
+# A text with fewer words is a name, a date or a status, not what a model read or wrote.
 MIN_WORDS = 4
 # A system prompt may be shorter; one word is the name of a system.
 MIN_SYSTEM_WORDS = 2
@@ -28,10 +28,11 @@ _SYSTEM = {
     "instructions",
     "preamble",
 }
-# A model reads the descriptions of tools, and of nothing else.
+# The only descriptions that a model reads are those of tools.
 _IN_TOOLS = re.compile(r"(?:tools|functions|definitions|declarations)\.", re.IGNORECASE)
+# How many field names a message lists.
 MAX_NAMED = 8
-# A column's name with more words is text: the table lacks a first row with names.
+# A column name with more words is the text of a cell: the table has no header.
 MAX_NAME_WORDS = 8
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
 # Fields with text that no model reads.
@@ -84,22 +85,22 @@ def unread_fields(row: Row, exchanges: Iterable[Exchange]) -> list[str]:
     if not known or any(isinstance(exchange.prompt, tuple) for exchange in known):
         return []
     read = dict.fromkeys(text for exchange in known for text in _texts(exchange))
-    # A text that --columns leaves out may be a part of the prompt.
+    # A column that --columns does not name may hold a part of the prompt.
     texts = [*leaves(row), *leaves(row.others if isinstance(row, RenamedRow) else {})]
     candidates = {text: name for name, text in texts if text not in read and _has_words(name, text)}
-    # Whoever joins a stream reads all of it.
+    # A stream that was logged as text is read as a whole, so it does not count as unread.
     candidates = {text: name for text, name in candidates.items() if parse_events(text) is None}
     if not candidates:
         return []
-    parts = [_normal(text) for text in read]
+    parts = [_single_spaced(text) for text in read]
     whole = "\0".join(parts)
-    others = [(name, _normal(text)) for text, name in candidates.items() if _normal(text) not in whole]
+    others = [(name, _single_spaced(text)) for text, name in candidates.items() if _single_spaced(text) not in whole]
     return list(dict.fromkeys(name for name, text in others if _holds_more(name, text, parts)))
 
 
 @lru_cache(maxsize=1024)
 def _min_words(name: str) -> int:
-    """How many words a field's text has at least, if a model may have read it; 0 if no model reads such a field."""
+    """The fewest words for which a field may be text that a model read or wrote; 0 if it never is."""
     names = name.lower().split(".")
     ignored = _NOT_READ.intersection(names)
     if ignored and not (ignored == {"description"} and _IN_TOOLS.search(name)):
@@ -114,7 +115,7 @@ def _has_words(name: str, text: str) -> bool:
 
 
 def _holds_more(name: str, text: str, read: list[str]) -> bool:
-    """Whether a text has words besides texts that were read, unlike an echo or a conversation in one text."""
+    """Whether a text has more than the texts that were read; an echo, or a conversation as one text, has not."""
     for part in sorted(read, key=len, reverse=True):
         if len(part.split(None, MIN_WORDS)) >= MIN_WORDS:
             text = text.replace(part, "\0")
@@ -127,7 +128,7 @@ def _texts(exchange: Exchange) -> Iterator[str]:
         yield from (text for _, text in leaves(part))
 
 
-def _normal(text: str) -> str:
+def _single_spaced(text: str) -> str:
     return " ".join(text.split())
 
 

@@ -13,16 +13,16 @@ from specrace.lab.logs.formats import Format, is_trace, recognise
 from specrace.lab.logs.formats.base import Row
 from specrace.lab.logs.formats.refused import refused_title
 
-# What Python raises where a row has a value of another kind than expected, or values nested too deeply. Logs hold
-# anything in any field, and a format checks only the fields that it is sure to have.
+# What Python raises if a value in a row has an unexpected type, or values are nested too deeply. Any field of a log may
+# hold anything, and a format's reader checks only some of the fields.
 UNEXPECTED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-# A format is recognised by one of this many first rows.
+# How many of a file's first rows are tried to recognise its format.
 MAX_FIRST_ROWS = 20
 
 
 @dataclass(frozen=True)
 class RecognisedRows:
-    """All rows of a file, with their numbers, and what the first of them show.
+    """All rows of a file, with their numbers, and what its first rows say about it.
 
     `format`: None if the rows look like no format. `refusal`: why the file cannot be scored, if it is of a kind that is
     refused; else "".
@@ -35,7 +35,7 @@ class RecognisedRows:
 
 @dataclass(frozen=True)
 class Recogniser:
-    """Tells rows of a log from other JSON, and the format of a file.
+    """Tells a log's rows from other JSON, and recognises the format of a file.
 
     `chosen`: the format that the user named, if any. `columns`: if the user named the fields, our name -> the row's.
     """
@@ -76,7 +76,7 @@ class Recogniser:
 
 
 def _recognise(row: Row) -> type[Format] | None:
-    """The format of a file that has this row; None also if the row has values that no format expects."""
+    """The format of a file that has this row; None if there is none, or if the row's values raise an error."""
     with suppress(*UNEXPECTED):
         return recognise(row)
     return None
@@ -89,7 +89,7 @@ def _looks_like(format: type[Format], row: Row) -> bool:
 
 
 def _refusal(row: Row, format: type[Format] | None, source: Source) -> str:
-    """Why a file with this row cannot be scored; "" if nothing in the row speaks against it."""
+    """Why a file with this row cannot be scored; "" if the row gives no reason."""
     if title := refused_title(row):
         return (
             f"{shorten(source)} is {title}: it does not keep the requests as the model got them, so nothing can be "

@@ -15,7 +15,7 @@ import re
 
 from specrace.lab.logs.formats.base import Exchange
 
-# A mark in place of a whole text is short; a model may write about redaction at any length.
+# A mark that replaces a whole text is short. A longer text is no mark: it may be about redaction.
 MAX_MARK = 100
 _WORD = (
     r"(?:redact|mask|filter|remov|hidden|omitt|scrub|anonymi[sz]|censor|obfuscat|suppress|classified|private|"

@@ -11,17 +11,19 @@ from specrace.lab.logs.formats.base import Exchange
 from specrace.lab.logs.formats.paths import leaves
 from specrace.lab.logs.request_options import ignores_end, request_options
 
+# Kinds of remarks beyond this number are counted together.
 MAX_KINDS = 30
-# A complete log may hold this many times fewer, or more, tokens than its usage counts, because the tokenizer that the
-# user gave may be another model's.
+# A complete log may hold up to this many times fewer, or more, tokens than its usage counts, because the user's
+# tokenizer may be another model's.
 FEWER, MORE = 1.5, 2.5
 # By how many tokens a short text may differ, because of special tokens and the chat template.
 SLACK = 16
-# A prompt of fewer words may begin an answer by chance.
+# An answer may begin with a prompt of fewer words by chance.
 MIN_REPEATED = 8
-# Special tokens, such as <s>, but not <|user|>; and the end of what chat templates put before a user's message.
+# Special tokens, such as <s>, but not <|user|>; and the end of what a chat template puts before a user's message.
 _SPECIAL = re.compile(r"<(?!\|?(?:user|human)\b)[^<>\s]{1,40}>", re.IGNORECASE)
 _BEFORE_USER = re.compile(r"\b(?:user|human|inst|instruction)\W*$", re.IGNORECASE)
+# How many characters before the repeated prompt are matched with `_BEFORE_USER`.
 _BEFORE_CHARACTERS = 40
 
 
@@ -45,9 +47,9 @@ class Remarks:
     """Counts of what makes the figures of a log doubtful. `requests`: how many were scored.
 
     `warnings`: reason -> number of requests. `left_out`: reason -> number of answers not scored. `unread`: name of a
-    field whose text was not read -> number of lines. `options`: option with which an engine may draft differently ->
-    number of requests. `gaps`: kind -> requests whose tokens and usage differ. `other_files`: names of files in the
-    log's folder or zip that are not logs.
+    field whose text was not read -> number of lines. `options`: option that may change how an engine drafts -> number
+    of requests. `gaps`: kind -> requests whose tokens and usage differ. `other_files`: names of files in the log's
+    folder or zip that are not logs.
     """
 
     requests: int = 0
@@ -76,6 +78,7 @@ class Remarks:
             self.warnings[reason if known else "other remarks"] += 1
 
     def _compare(self, exchange: Exchange, prompt_tokens: int, output_tokens: int) -> None:
+        """Note where the tokens in the log do not match the usage."""
         usage = exchange.usage
         if hides_reasoning(exchange):
             self._gap("reasoning", usage.reasoning or 0, 0)
@@ -85,6 +88,7 @@ class Remarks:
             self._check("prompt", usage.prompt, prompt_tokens)
 
     def _check(self, name: str, counted: int, held: int) -> None:
+        """Note a gap if the counts differ by more than another tokenizer and special tokens explain."""
         if counted > FEWER * held + SLACK or held > MORE * counted + SLACK:
             self._gap(f"{name} {'missing' if counted > held else 'surplus'}", counted, held)
 
@@ -150,7 +154,7 @@ _GAPS = {
 def repeats_prompt(exchange: Exchange) -> bool:
     """Whether an output repeats its prompt first, which is how many scripts save what they generated.
 
-    In a text, the marks of a chat template may stand before it, and spaces and special tokens may differ.
+    In text, a chat template's role marks may precede the prompt, and spaces and special tokens may differ.
     """
     prompt, output = exchange.prompt, exchange.output
     if isinstance(prompt, tuple) and isinstance(output, tuple):

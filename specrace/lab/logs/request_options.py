@@ -1,4 +1,4 @@
-"""The options of a logged request with which an engine may draft differently, under one name for all APIs.
+"""The options of a logged request that may change how an engine drafts, under one name for all APIs.
 
 The names are those of vLLM's API. Other names are from OpenAI's, Anthropic's, Gemini's (generateContent), Bedrock's
 (Converse) and Ollama's API references, from SGLang's and Text Generation Inference's request schemas, from the README
@@ -18,7 +18,7 @@ _PENALTIES = {
     "frequency_penalty": (("frequency_penalty", "frequencyPenalty"), 0.0),
     "repetition_penalty": (("repetition_penalty", "repeat_penalty", "repetitionPenalty"), 1.0),
 }
-# Option -> its names, and the number above which it has an effect.
+# Option -> its names, and the number above which it has an effect. Seeds of 0 and more count.
 _ABOVE = {
     "temperature": (("temperature",), 0.0),
     "min_p": (("min_p", "minP"), 0.0),
@@ -90,11 +90,11 @@ def _samples_by_default(parameters: Mapping[str, Any]) -> bool:
 
 
 def _forces_tool(parameters: Mapping[str, Any]) -> bool:
-    """Whether the answer has to be a tool's call."""
+    """Whether the request demands a tool call."""
     choice = parameters.get("tool_choice")
     if isinstance(choice, dict):
         choice = choice.get("type", "tool")
-    # The field of OpenAI's API before it had tools.
+    # OpenAI's API had this field before it had tools.
     function_call = parameters.get("function_call")
     config = parameters.get("toolConfig", parameters.get("tool_config"))
     config = config if isinstance(config, dict) else {}
@@ -117,7 +117,7 @@ def _structures(parameters: Mapping[str, Any]) -> bool:
     formats += [parameters.get(name) for name in ("response_format", "output_format")]
     kinds = [format.get("type") for format in formats if isinstance(format, dict)]
     media = [parameters.get(name) for name in ("responseMimeType", "response_mime_type")]
-    # Ollama: a schema, or "json".
+    # Ollama's `format` is a schema, or "json".
     ollama = parameters.get("format")
     return isinstance(ollama, dict) or any(kind in _FORMATS for kind in (*kinds, *media, ollama))
 

@@ -25,7 +25,7 @@ class LogTokens:
     """Makes the token ids of exchanges.
 
     `tokenize` and `chat`: for texts and for conversations; without them only exchanges of ids can be used.
-    `vocab_size`: ids that are not below it are refused; None if it is not known.
+    `vocab_size`: larger ids, and this one, are refused; None if it is not known.
     """
 
     tokenize: Tokenize | None
@@ -64,7 +64,7 @@ class LogTokens:
 
 
 def _render(exchange: Exchange, messages: list[Message], answer: Message, chat: Chat) -> ChatIds:
-    """What `chat` returns for an exchange, with the beginning that the request wrote moved to the prompt."""
+    """What `chat` returns for an exchange; an answer's prefill, which the request wrote, counts as prompt."""
 
     def render(answer: Message) -> ChatIds:
         return chat(messages, answer, exchange.tools, exchange.documents, exchange.template_options)
@@ -80,9 +80,9 @@ def _render(exchange: Exchange, messages: list[Message], answer: Message, chat: 
 def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:
     """The ids of a prompt and its output, tokenised as one text, because the model saw them as one.
 
-    The prompt's ids are the common beginning of its own tokenisation and of the whole text's. So a token that
-    spans the boundary belongs to the output, and tokens that a tokenizer puts at the end of every text do not belong to
-    the prompt. Raises ValueError if the prompt or the output has no ids.
+    The prompt's ids are the common prefix of its own tokenisation and the whole text's. So a token that spans the
+    boundary belongs to the output, and tokens that a tokenizer puts at the end of every text do not belong to the
+    prompt. Raises ValueError if the prompt or the output has no ids.
     """
     alone = tokenize(prompt)
     whole = tokenize(prompt + output)
@@ -98,7 +98,7 @@ def _require_tokens(prompt_size: int, output_size: int) -> None:
 
 
 def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """The number of equal ids with which both begin."""
+    """The length of the common prefix."""
     shared = 0
     while shared < min(len(first), len(second)) and first[shared] == second[shared]:
         shared += 1
@@ -106,6 +106,7 @@ def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def _check_range(name: str, ids: Sequence[int], vocab_size: int | None) -> None:
+    """Raise ValueError for a negative id, and for one that is not in the vocabulary."""
     if min(ids) < 0:
         raise ValueError(f"{name} has the negative id {shorten(min(ids), 20)}; ids begin at 0")
     if max(ids) >= (vocab_size or MAX_TOKEN):

@@ -42,11 +42,11 @@ _TABLES = {"csv": "a CSV", "parquet": "a Parquet", "arrow": "an Arrow"}
 
 @dataclass(frozen=True)
 class Transcript:
-    """Token ids of a prompt and its output, neither empty, all below `vocab_size`.
+    """Token ids of a prompt and its output, both non-empty, all below `vocab_size`.
 
     `documents`, if known: (start, end, name) of each stretch of the prompt's tokens that comes from a document.
-    `options`: the request's options with which an engine may draft differently. `measured`: what the engine counted of
-    its own draft tokens, if the log has that.
+    `options`: the request's options that may change how an engine drafts. `measured`: the engine's counts of its draft
+    tokens, if the log has them.
     """
 
     id: str
@@ -63,13 +63,13 @@ class TranscriptFile:
     """The transcripts of a log, in order: of a file, or of all files in a zip or a folder.
 
     A bad line raises InputError that names file and line. With `skip_bad` bad lines are instead counted in `skipped`,
-    and by reason in `faults`; the first few are described in `reasons`. A compressed file that is cut off ends there,
-    which counts as one bad line.
-    `tokenize` turns a whole text into ids, special tokens included, and `chat` a conversation; without them texts and
+    and by reason in `faults`; the first few are described in `reasons`. A truncated compressed file is read as far as
+    it goes, and counts as one bad line.
+    `tokenize` turns a whole text into ids, special tokens included, and `chat` a conversation; without them, texts and
     conversations are bad lines. `format`: a name in `formats.FORMATS`, "" to recognise it. `columns`: our name -> the
-    table's column, or the dotted name of a line's field. `requests`: the other file of a batch; the two may come in
-    either order. `seen`: keys of the answers read so far; files that may repeat one another's answers share it.
-    `remarks`: what a user should know about the transcripts read so far.
+    table's column, or the dotted name of a line's field. `requests`: the other file of a batch; either of the two may
+    be `path`. `seen`: keys of the answers read so far; files that may repeat one another's answers share it. `remarks`:
+    what a user should know about the transcripts read so far.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class TranscriptFile:
         self._tokens = LogTokens(tokenize, chat, vocab_size)
         self._recogniser = Recogniser(find_format(format) if format else None, columns)
         self._bad_lines = BadLines(skip=skip_bad)
-        # The formats so far: name -> title.
+        # The formats recognised so far: name -> title.
         self._formats: dict[str, str] = {}
         self._holds_rows = False
-        # The file that is being read, and the reader of its format, None until that is recognised.
+        # The file that is being read, and its format's reader, which is None until the format is recognised.
         self._rows = Rows(Source(path), columns, self._miss)
         self._reader: Format | None = None
         self._bytes_before = 0
@@ -122,7 +122,7 @@ class TranscriptFile:
             self._check_read()
 
     def _logs(self, stack: ExitStack) -> tuple[list[tuple[Source, Source | None]], list[str]]:
-        """Each file of the log with the file of its requests, and the names of other files beside them.
+        """Each file of the log with the file of its requests or None, and the names of files that are not read.
 
         Files that stay open are closed with the `stack`.
         """
@@ -139,7 +139,10 @@ class TranscriptFile:
         return (find_pairs(sources) if len(sources) > 1 else [(sources[0], None)]), other_files
 
     def _check_read(self) -> None:
-        """Count a log without any row, or any row of its format, as a bad line. Raises InputError unless skip_bad."""
+        """Count a log as a bad line if it has no rows, or no answers in the chosen format.
+
+        Raises InputError unless bad lines are skipped.
+        """
         format = self._recogniser.chosen
         holds_answers = self.remarks.requests or self.remarks.repeated or self.remarks.left_out
         if not self._holds_rows:
@@ -232,14 +235,14 @@ class TranscriptFile:
             self._bad_lines.add(source, number, "the fields of this line are nested too deeply; write a plain object")
         except UNEXPECTED:
             self._bad_lines.add(source, number, f"this line does not have the fields of {self.describe()[1]}")
-        # A session's line holds only a part of a request, so the texts of one line are in no single exchange.
+        # Not for a session, whose line holds only a part of a request: no single exchange has all of the line's texts.
         if not is_session:
             read_exchanges = [exchange for exchange in exchanges if not exchange.left_out]
             self.remarks.unread.update(unread_fields(row, read_exchanges))
 
     def _new_exchanges(self, exchanges: Iterable[Exchange], collected: list[Exchange]) -> Iterator[Exchange]:
-        """The exchanges whose answers were not read before, here or in another file; all go to `collected`."""
-        # A row's own answers do not repeat one another: a request may ask for several, and they may be equal.
+        """The exchanges whose answers were read neither here nor in other files; all go to `collected`."""
+        # Equal answers in one row are not copies: a request may ask for several answers.
         keys_of_row: set[str] = set()
         for exchange in exchanges:
             collected.append(exchange)
@@ -261,7 +264,7 @@ class TranscriptFile:
     def _key_of_copies(self, exchange: Exchange) -> str:
         """A key that only copies of an exchange share, which have its id, prompt and output; "" if it has no id.
 
-        An id in specrace's own transcripts may name a question that was asked several times.
+        specrace's own transcripts get no key: their id may name a question that was asked several times.
         """
         if not exchange.id or isinstance(self._reader, SpecraceFormat):
             return ""

@@ -41,7 +41,7 @@ STYLE = {
     # A category may contain dollar signs.
     "text.parse_math": False,
     "axes.unicode_minus": False,
-    # Text that can be searched and edited, and the same bytes in every run.
+    # SVG text stays text, which can be searched and edited, and every run writes the same bytes.
     "svg.fonttype": "none",
     "svg.hashsalt": "specrace",
 }
@@ -97,7 +97,7 @@ def _render(figure: Any, kind: str, **options: Any) -> bytes:
 
 
 def _height(plot: Plot) -> float:
-    """The height in inches: a slide's, or more if its rows would be too low to read."""
+    """The height in inches: a slide's, or more if the rows would be too low to read."""
     rows = min(len(plot.series), MAX_ROWS) if len(plot.panels) < 3 else 0
     return max(HEIGHT, 2.6 + ROW_HEIGHT.get(plot.kind, 0.0) * rows)
 

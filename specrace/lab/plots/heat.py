@@ -19,7 +19,7 @@ from specrace.lab.plots.style import (
     subplots,
 )
 
-# Titles of the vertical axis are written horizontally up to this many letters.
+# Up to this many letters, the title of the vertical axis is written horizontally.
 MAX_HORIZONTAL_LETTERS = 3
 # Red, green and blue of the strongest shades.
 BLUE, ORANGE = (0.0, 0.30, 0.55), (0.75, 0.30, 0.0)

@@ -10,7 +10,7 @@ from specrace.lab.plots.lines import draw_line
 from specrace.lab.plots.plot import Plot
 from specrace.lab.plots.style import FAINT, GREY, INK, MAX_PANELS, clean, line_styles, show_percentages, subplots
 
-# Smaller shares have no number above their bar.
+# Bars of smaller shares have no number above them.
 MIN_NAMED = 0.005
 
 

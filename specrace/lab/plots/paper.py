@@ -29,7 +29,7 @@ NUM_DRAFT = 32
 # The values of n and of L_p in tables 2, 5 and 6.
 N, PREFIX = range(8, 17), range(2, 6)
 NUM_DRAFTS = (8, 16, 32, 64, 128, 256)
-# Accepted lengths in figure 4; a longer one counts as the last.
+# The largest accepted length in figure 4; longer ones count as it.
 LENGTHS = 12
 # The row of table 1 with the means over the categories.
 MEAN = "mean of the categories"
@@ -163,7 +163,7 @@ class _TimedDrafter:
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """Draft: search the trie, take the best nodes, and lay out the attention tree.
 
-        The search is made once more to be timed alone, and its time is taken off the draft's.
+        `propose` does not time its search, so an extra search is timed, and its time is subtracted from the draft's.
         """
         began = thread_ms()
         self.drafter.trie.match(context[-self.drafter.prefix :])

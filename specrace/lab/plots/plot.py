@@ -39,7 +39,7 @@ class Plot:
 
     `name`: the stem of its files. `columns`: the CSV's names of panel, series, x, y, low and high; "" leaves one out.
     `x` and `y`: titles of the axes, with units. `break_even`: the value at which nothing is gained, such as a speedup
-    of 1. `notes`: words beside the name of a panel or series. `colours`: of series that are not lanes.
+    of 1. `notes`: panel or series -> words beside its name. `colours`: series that is not a lane -> its colour.
     """
 
     name: str

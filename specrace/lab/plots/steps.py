@@ -16,7 +16,7 @@ from specrace.lab.plots.sweeps import INTERVALS, SweepView
 from specrace.lab.scoring.score import score_output
 from specrace.ngrams.past import PastOutputs
 
-# The documents from which the most tokens were copied have a bar each; all others share one.
+# This many documents, those from which the most tokens were copied, have a bar each; all others share one.
 MAX_DOCUMENTS = 10
 # An answer is cut into the largest of these numbers of parts with at least MIN_STEPS steps in each.
 PARTS = {10: "tenths", 5: "fifths", 2: "halves"}

@@ -19,7 +19,7 @@ from specrace.lab.plots.style import MAX_COLUMNS, MAX_PANELS
 from specrace.lab.scoring.score import ScoredLane, group_name
 from specrace.lab.scoring.sweep import DRAFT_SIZE_OPTIONS, Sweep
 
-# Accepted lengths and positions with a column of their own; anything beyond counts as the last.
+# The largest accepted length, and the last draft position, that is drawn. Longer lengths count as the largest.
 LENGTHS = 12
 SPEEDUP, TAU = "Speedup over vanilla", "Tokens per step"
 INTERVALS = f"{LEVEL:.0%} intervals over requests"
@@ -59,7 +59,7 @@ class SweepView:
         return resamples(len(self.recommender.included), self.recommender.seed)
 
     def subtitle(self, *words: str, costs: bool = True) -> str:
-        """`words`, the number of requests and, with `costs`, the name of the cost curve."""
+        """`words`, the number of requests and, with `costs`, where the cost curve comes from."""
         parts = [*words, f"{len(self.recommender.included)} requests"]
         text = "; ".join(filter(None, parts))
         return f"{text[:1].upper()}{text[1:]}" + (f"\nCosts: {self.costs.partition(':')[0]}" if costs else "")

@@ -11,7 +11,7 @@ from specrace.engine.lane_name import method_of
 from specrace.lab.logs.formats.measured import Measured
 from specrace.lab.logs.transcripts import Transcript
 
-# How many steps had so many (draft tokens, accepted tokens).
+# (draft tokens, accepted tokens) of a step -> number of such steps.
 StepCounts = Mapping[tuple[int, int], int]
 
 LANE = "measured"
@@ -42,7 +42,7 @@ class MeasuredTally:
         self.max_steps += counts.steps[1]
 
     def row(self) -> dict[str, Any]:
-        """The metrics by name. Where the steps are not certain, `tau` assumes the most, and `tau_high` the fewest.
+        """The metrics by name. If the number of steps is uncertain, `tau` assumes the most, and `tau_high` the fewest.
 
         `accept_length`: the engine's own figure, 1 + accepted tokens over steps with a draft, with tokens past the end;
         None without drafts, and if the engine does not count those steps. `acceptance_rate` is 0.0 without drafts.

@@ -151,7 +151,7 @@ def _forced(
         walked = clock()
         if at < len(output):
             drafter.observe(tree, verdict)
-        # At least 0.0, like `since_ms`.
+        # Never negative, like `since_ms`.
         yield tree, verdict, emitted, max(0.0, drafted - began + clock() - walked)
 
 
@@ -309,10 +309,10 @@ def _build(lane: ScoredLane, transcript: Transcript, curve: CostCurve, past: Pas
 class Scoreboard:
     """Totals of several lanes over a stream of transcripts, by group.
 
-    The group "all" has every output, and so do the categories together. Looping outputs, which flatter drafters,
-    count in these groups and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs`
-    drafters may draft from the outputs of earlier transcripts that had another prompt. `measured`: what engines counted
-    of their own drafts, for the transcripts whose log has that.
+    The group "all" has every output, and so do the categories together. Looping outputs, which flatter drafters, count
+    in these groups and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs`
+    drafters may draft from the outputs of earlier transcripts that had another prompt. `measured`: the engines' own
+    counts of their drafts, for the transcripts whose log has them.
     """
 
     def __init__(
@@ -330,7 +330,7 @@ class Scoreboard:
         self.measured = MeasuredBoard([(lane.name, lane.num_draft) for lane in lanes])
         self.outputs = 0
         self.looping = 0
-        # The keys are an ordered set.
+        # The names of the groups, as an ordered set.
         self._categories: dict[str, None] = {}
         self._tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
 

@@ -146,8 +146,8 @@ def write_turn(rendering: Rendering, answer: dict[str, Any], marks: Marks, ends:
 def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
     """The model's turn in the template's form, without the beginning that the prompt already has.
 
-    None if it cannot be determined. Some templates begin a finished turn differently from a turn that the model is
-    still to write, for instance without opening a block of reasoning. In that case the turn starts where the prompt and
+    None if it cannot be determined. Some templates begin a finished turn differently from one that the model has
+    yet to write, for instance without opening a block of reasoning. In that case the turn starts where the prompt and
     the rendering with the answer begin to differ.
     """
     prompt, history, whole = rendering.prompt, rendering.history, rendering.whole
@@ -180,7 +180,7 @@ def _until_end(turn: str, content: str, calls: Sequence[dict[str, Any]], ends: S
 
 
 def _without_common_beginning(first: str, second: str) -> tuple[str, str]:
-    """What is left of two texts after their common beginning, which is compared without white space.
+    """What is left of two texts after their common beginning; white space is ignored in the comparison.
 
     The second text is not cut inside a mark.
     """

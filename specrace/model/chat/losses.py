@@ -11,8 +11,8 @@ from typing import Any
 
 Message = dict[str, Any]
 
-# Users switch reasoning on and off by such flags in a message. Templates obey the flags and do not print them (SmolLM3,
-# Qwen3, Nemotron).
+# Users switch reasoning on and off with these flags in a message. Templates (of SmolLM3, Qwen3 and Nemotron) obey the
+# flags and do not print them.
 _FLAGS = re.compile(r"/(no_)?think\b")
 # A text with fewer characters may occur in a prompt by chance, like "be" in "maybe".
 _SEARCHABLE_LENGTH = 10

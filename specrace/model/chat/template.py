@@ -140,7 +140,7 @@ class ChatTemplate:
         ), warnings
 
     def _roles(self, request: ChatRequest) -> Iterator[tuple[ChatRequest, list[str]]]:
-        """Yields the requests to try, with warnings: unchanged if all roles are known, and without "developer"."""
+        """Yields the requests to try, and warnings: unchanged if all roles are known, then "developer" as "system"."""
         has_developer = any(message["role"] == "developer" for message in request.messages)
         if not has_developer or re.search(r"['\"]developer['\"]", self.source):
             yield request, []
@@ -164,6 +164,7 @@ class ChatTemplate:
         yield from sorted((_Shape(*choice) for choice in product(*choices)), key=_num_changes)
 
     def _render_in(self, shape: _Shape, request: ChatRequest) -> Rendering:
+        """Render a request in a shape. Raises LostError if a part is missing, ValueError if the template refuses it."""
         shaped = _apply_shape(request, shape)
         self._is_dated = False
         prompt = self._text(shaped, shaped.messages, begins_turn=True)

@@ -135,9 +135,8 @@ def load_tokenizer(name: str | Path) -> ChatTokenizer:
         return _with_transformers(str(name))
     except InputError:
         raise
-    except (
-        Exception
-    ) as error:  # the libraries raise many kinds of errors; a user needs to know which tokenizer failed to load
+    # The libraries raise many kinds of errors; a user needs to know which tokenizer failed to load.
+    except Exception as error:
         raise InputError(f"The tokenizer {str(name)!r} cannot be loaded{_cause(path)}") from error
 
 

@@ -1,11 +1,12 @@
-"""Lets some models compute, from a node's position in a tree, what they compute from the number of its column.
+"""Makes some models use a node's position in the tree where they would use the number of its column in the cache.
 
-BLOOM and MPT add ALiBi, a bias by position, to their scores. transformers builds these biases from a mask of two
-dimensions (BLOOM), or for a fixed length (MPT), and so gives every column the bias of its number. A tree's column is
-later than its position if other branches lie before it. For every other mask the model's own function is called.
+BLOOM and MPT add ALiBi, a bias by position, to their attention scores. transformers builds these biases from a mask of
+two dimensions (BLOOM), or for a fixed length (MPT), and so gives every column the bias of its number. A node's column
+number exceeds its position if other branches lie before it. Without a mask [1, 1, N, T], the model's own function is
+called.
 
-Llama 4 scales the queries of its layers without rotary positions, by a function of the position that is 1 in the first
-8,192 positions. transformers counts positions from the cache's length, which a captured forward keeps as a constant.
+Llama 4 scales the queries of its layers without rotary positions by a function of the position, which is 1 for the
+first 8,192. transformers counts positions from the cache's length, which a captured forward keeps as a constant.
 
 Other models with such biases are not changed; loading refuses them.
 """
@@ -22,9 +23,9 @@ from specrace.model.forward.kv import ColumnLayer
 
 
 def use_positions(model: Any) -> None:
-    """Let a model use positions in a tree where it would use columns; no effect on other models.
+    """Make a model use positions in the tree where it would use columns; models that never do are left unchanged.
 
-    A model that was already changed for another target is left unchanged.
+    A model that was already changed is not changed again.
     """
     for module in model.modules():
         bloom, mpt = getattr(module, "build_alibi_tensor", None), getattr(module, "build_mpt_alibi_tensor", None)
@@ -41,8 +42,8 @@ def use_positions(model: Any) -> None:
 def column_positions(mask: Tensor) -> Tensor:
     """The positions of the columns of an additive mask [1, 1, N, T] over a tree, int64 [T].
 
-    A committed column's position is its number. A node sees what comes before it on its path, and itself last; so the
-    count of what it sees gives its position, and the last column that it sees is its own.
+    A committed column's position is its number. A node sees everything before it on its path, then itself. So the count
+    of the columns that it sees gives its position, and the last of them is its own.
     """
     visible = mask[0, 0] == 0
     columns = torch.arange(visible.shape[1], device=mask.device)
@@ -59,7 +60,7 @@ class _BloomBiases:
     def __call__(self, attention_mask: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor:
         if attention_mask.ndim != 4:
             return self._original(attention_mask, num_heads, dtype=dtype)
-        # The biases of two tokens are zero and the slopes.
+        # For two tokens, BLOOM's biases are 0 and the slopes.
         two = torch.ones(1, 2, dtype=torch.int64, device=attention_mask.device)
         slopes = self._original(two, num_heads, dtype=torch.float32)[:, :, 1:]
         return (slopes * column_positions(attention_mask)).to(dtype)
@@ -80,14 +81,14 @@ class _MptBiases:
         mask, self._mask = self._mask, None
         if mask is None or mask.ndim != 4:
             return self._original(num_heads, sequence_length, *arguments, **named)
-        # The biases of two tokens are minus the slopes, and zero.
+        # For two tokens, MPT's biases are minus the slopes, and 0.
         slopes = -self._original(num_heads, 2, *arguments, **named)[:, :, :1]
         # MPT counts from the last column. That adds a constant to a row, which does not change its softmax.
         return slopes * (column_positions(mask) + 1 - mask.shape[-1])
 
 
 def _give_positions(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """Give a layer of Llama 4 a cache whose length is a tensor, if it is our cache."""
+    """A hook before a layer of Llama 4: replaces its cache, if that is ours, by a `_PositionedCache`."""
     cache, positions = named.get("past_key_values"), named.get("position_ids")
     layers = getattr(cache, "layers", None)
     if positions is None or not layers or not isinstance(layers[0], ColumnLayer):
@@ -96,7 +97,7 @@ def _give_positions(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -
 
 
 class _PositionedCache:
-    """A cache that gives one layer a length for each row: this length plus the row's number is the row's position."""
+    """A cache that reports a length for each row, such that this length plus the row's number is the row's position."""
 
     def __init__(self, cache: Any, positions: Tensor) -> None:
         self._cache, self._positions = cache, positions

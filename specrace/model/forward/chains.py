@@ -2,7 +2,7 @@
 
 A layer that attends computes all rows of a chain at once. A layer that keeps a state computes them one after another,
 because its state must be known at every row. The layer's own code for several rows would not give these states: some
-kinds can only start a text with several rows, and others pad the rows to a chunk of 64. The layer's weights are still
+kinds take several rows only at the start of a text, and others pad the rows to a chunk of 64. Most weights are still
 read only once: linear layers that read the rows, or compute the result, run for all rows together.
 """
 
@@ -50,7 +50,7 @@ def chain_forward(model: Any, config: Any, name: str, devices: Sequence[torch.de
 
 @dataclass
 class StateModule:
-    """A module that reads and writes states, the slots of these, and the linear layer that ends it, if one does."""
+    """A module that reads and writes states, their slots, and the linear layer whose output it returns, if any."""
 
     module: nn.Module
     slots: list[Slot] = field(default_factory=list)
@@ -60,7 +60,7 @@ class StateModule:
 class ChainForward:
     """The forward of a model with layers that keep a state, over one chain at a time.
 
-    `num_states`: the number of states of such a layer. The first store that is made finds the modules that keep the
+    `num_states`: the number of states of such a layer. The first call of `new_store` finds the modules that keep the
     states; it raises ValueError if the model keeps a state elsewhere than in its cache.
     """
 
@@ -81,7 +81,7 @@ class ChainForward:
         return StateStore(self.config.layer_types, capacity, self.num_states, copies=self._writes_into_states)
 
     def read(self, store: KVStore, ids: Tensor, levels: Levels = (), **more: int) -> Tensor | None:
-        """Read the tokens `ids` [1, N] after `store`, not yet committed; `more`: more arguments of the model.
+        """Run the model over `ids` [1, N] after `store`, without a commit; `more`: further arguments of the model.
 
         Returns the tokens' features [N, levels * d], or None without `levels`.
         """
@@ -124,7 +124,7 @@ class ChainForward:
     def decode(self, prompt: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """Logits [N, V] after each of `tokens`, read one by one after `prompt` with transformers' own cache.
 
-        This is the reference that chains are checked against. A single forward would not do: some kinds limit a value
+        This is the reference that chains are checked against. A single forward would not do: some kinds clamp a value
         that they compute from a token only in forwards over several rows.
         """
         device = self.model.get_input_embeddings().weight.device
@@ -182,7 +182,7 @@ class _Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the model's forwards for a while."""
+        """Watch the model's forwards inside the `with` block."""
         hooks = []
         for module in self._model.modules():
             hooks.append(module.register_forward_pre_hook(self._begin))
@@ -230,7 +230,7 @@ class _Watch:
 
 @contextmanager
 def _row_by_row(part: StateModule, store: StateStore) -> Iterator[None]:
-    """Let a module compute one row after another for a while, with the states before each row noted in `store`."""
+    """Inside the `with` block, a module computes its rows one by one, and `store` notes the states before each row."""
     rows = _Rows(part, store)
     linears = [module for module in part.module.modules() if isinstance(module, nn.Linear)]
     with ExitStack() as stack:
@@ -242,16 +242,16 @@ def _row_by_row(part: StateModule, store: StateStore) -> Iterator[None]:
 
 @contextmanager
 def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Give a module another forward for a while."""
-    own = module.__dict__.get("forward")
+    """Give a module another forward inside the `with` block."""
+    previous = module.__dict__.get("forward")
     module.__dict__["forward"] = forward
     try:
         yield
     finally:
-        if own is None:
+        if previous is None:
             del module.__dict__["forward"]
         else:
-            module.__dict__["forward"] = own
+            module.__dict__["forward"] = previous
 
 
 class _Rows:
@@ -262,7 +262,7 @@ class _Rows:
         self._forward = part.module.forward
         self._last_forward = None if part.last is None else part.last.forward
         self._row = 0
-        # The id of an argument for the present row -> (the argument, the tensor of all rows that it was cut from).
+        # The id of an argument for the current row -> (the argument, the tensor of all rows that it was cut from).
         self._wholes: dict[int, tuple[Tensor, Tensor]] = {}
         # (linear layer, id of its inputs for all rows) -> its outputs for all rows.
         self._projected: dict[tuple[nn.Linear, int], Tensor] = {}
@@ -285,7 +285,7 @@ class _Rows:
         return joined if self._last_forward is None else self._last_forward(joined)
 
     def _cut(self, value: Any, count: int) -> Any:
-        """The present row of an argument that has `count` rows, [1, N, ...]; any other argument as it is."""
+        """The current row of an argument that has `count` rows, [1, N, ...]; any other argument as it is."""
         if isinstance(value, tuple):
             return tuple(self._cut(part, count) for part in value)
         if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[1] != count:
@@ -295,7 +295,7 @@ class _Rows:
         return row
 
     def project(self, linear: nn.Linear) -> Callable[[Tensor], Tensor]:
-        """The forward of one of the module's linear layers."""
+        """A linear layer's new forward, which if possible computes all rows at once, and returns the current one."""
         forward = linear.forward
 
         def forward_of_row(row: Tensor) -> Tensor:

@@ -2,9 +2,9 @@
 
 The host takes longer to launch a small model's kernels than the GPU takes to run them; a replay is one launch. Its
 shapes and addresses are fixed, so a tree is padded to the next row count, and attention reads the cache up to a
-multiple of `COLUMN_STEP`. Stores and their graphs are pooled, and one session after another uses them. A session names
-its row counts. When it is opened, before a race's clocks start, the graphs that its store lacks are captured from the
-eager forward.
+multiple of `COLUMN_STEP`. Stores and their graphs are pooled, and later sessions reuse them. A session names its row
+counts. When it is opened, before a race's clocks start, the graphs that its store lacks are captured from the eager
+forward.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Forward = Callable[[KVStore, TreeInputs, int], Tensor]
 # The forward that returns logits and features at some levels, and the one over trees with masks.
 LevelsForward = Callable[[KVStore, TreeInputs, int, Levels], tuple[Tensor, Tensor]]
 MasksForward = Callable[[KVStore, TreeInputs, int, Masks], Tensor]
-# What a forward does besides: the levels that it taps, perhaps none, or the masks that it knows.
+# What a forward does beyond plain logits: the levels that it taps, perhaps none, or the masks that it takes.
 Extra = Levels | Masks
-# (rows, columns that attention reads, what the forward does besides)
+# (rows, columns that attention reads, extra)
 Bucket = tuple[int, int, Extra]
 
 
@@ -101,9 +101,9 @@ class GraphPool:
 
         With levels as its `extra`, its graphs also return features; with masks, they take trees with masks.
 
-        Reuses the free store that lacks the fewest graphs; of several, the smallest. So each store serves the same lane
-        in later races, and no graph is captured in all stores. If every free store is too small, all are dropped with
-        their graphs: longer races would never use them again, and they would fill the device's memory.
+        Reuses the free store that lacks the fewest graphs; of several, the smallest. So in later races each store
+        serves the same lane again, and no graph is captured once per store. If every free store is too small, all are
+        dropped with their graphs: longer races would never use them again, and they would fill the device's memory.
         """
         rows = sorted(set(rows))
         longest = prefix.length + room
@@ -141,7 +141,7 @@ class GraphPool:
 class GraphedStore:
     """A store and its captured forwards.
 
-    `rows` are the row counts of its session, in ascending order; `extra` is what its forwards do besides.
+    `rows` are the row counts of its session, in ascending order; `extra` is that of its forwards.
     """
 
     def __init__(self, pool: GraphPool, store: KVStore) -> None:
@@ -161,7 +161,7 @@ class GraphedStore:
         return [bucket for bucket in buckets if bucket not in self._replays]
 
     def capture(self, buckets: Sequence[Bucket]) -> None:
-        """Capture the missing ones of `buckets`, the largest first, so that the others reuse its intermediate memory.
+        """Capture the `buckets` that are missing, the largest first, so that the others reuse its intermediate memory.
 
         Then drop the oldest other graphs beyond SPARE_ROWS. This comes last: a memory pool that has lost all its graphs
         cannot be captured into again.

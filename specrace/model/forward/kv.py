@@ -91,7 +91,7 @@ class KVStore:
         self._placed_slots = {} if slots is None else {device: slots.to(device) for device in set(self.devices)}
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values, each [1, H, N, D], to the set slots, or after the committed part.
+        """Write keys and values, each [1, H, N, D], to the slots that are set, or after the committed part.
 
         Returns the keys and values up to and including them, [1, H, end, D]. Raises ValueError if the cache is full, if
         the layer wrote another shape before, or if the layer and its storage are on different devices.
@@ -220,7 +220,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class Prefix:
-    """The keys and values of a prompt without its last token, computed once in `ms`, and cloned into every lane.
+    """The keys and values of a prompt without its last token, computed once, in `ms` ms, and cloned for every lane.
 
     `prompt`: its tokens, with the last one. `features` [P - 1, levels * d]: the hidden states of all but the last token
     at `levels`, if the prompt was read with levels.

@@ -1,8 +1,8 @@
-"""Masks: rows beside a tree's nodes that stand for tokens which are not known yet, so that a model guesses beyond them.
+"""Masks: mask tokens below a tree's nodes stand for tokens not known yet, so that a model guesses several tokens ahead.
 
-Mask number i of a model with V tokens has the id V + i. Its embedding lies beside the vocabulary, and no output row
-belongs to it, so a mask can be read and never be chosen. The embedding is learned, and enters the first layer as it is:
-the scale that some models give to their tokens' embeddings is not applied to it.
+Mask number i of a model with V tokens has the id V + i. Its embedding is not in the vocabulary's table, and the output
+layer has no row for it, so a mask can be an input but never an output. The embedding is learned, and enters the first
+layer unchanged: the factor by which some models scale their tokens' embeddings is not applied to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Masks:
 
     @contextmanager
     def beside(self, model: Any) -> Iterator[None]:
-        """For a while, let a model's own modules know the masks' ids."""
+        """Inside the `with` block, the model's own modules accept the masks' ids."""
         module = model.get_input_embeddings()
         forward = module.forward
         with replaced(module, lambda ids: self.embed(ids, forward)):

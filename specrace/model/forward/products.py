@@ -81,7 +81,7 @@ class WidenedProduct(nn.Module):
 
 
 def plain_product(dtype: torch.dtype) -> type[PlainProduct | WidenedProduct]:
-    """Of the two layers that use weights without a copy, the faster one on this processor for many rows."""
+    """Of the two layers that use the weights without a copy, the faster one for many rows on this processor."""
     return PlainProduct if dtype == torch.float32 or has_16_bit_arithmetic() else WidenedProduct
 
 

@@ -1,9 +1,9 @@
 """A model's forward over a tree as TorchScript, on a CPU: the same operations, or fewer, without Python.
 
 On a CPU a small model's forward spends about as long in transformers' Python as in arithmetic. A script runs for any
-number of rows and any cache length, unlike a CUDA graph. `script_forward` makes four kinds by two switches: the model's
-own modules, traced, or our decoder for the Llama family, which computes several products at once; and linear layers
-with the model's weights, or with copies that are laid out for a few rows (`products`).
+number of rows and any cache length, unlike a CUDA graph. `script_forward` has two switches. `fused`: our decoder for
+the Llama family, which computes several products at once, instead of a trace of the model's own modules. `packed`:
+linear layers with copies of the weights, laid out for a few rows, instead of the weights themselves (`products`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from specrace.model.forward.tree_inputs import TreeTensors
 # Models whose layers have pre-norm, rotary positions on all dimensions, grouped queries, and a gated MLP with SiLU.
 FAMILIES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
-# With any other kind of rotary positions, a token's rotation depends on the length of the text.
+# The types of rotary positions in which a token's rotation does not depend on the length of the text.
 ROTATIONS = {"default", "linear", "llama3", "yarn"}
 # How many positions' rotations are computed at first; a longer text gets twice as many as it needs.
 _FIRST_POSITIONS = 1024
@@ -35,7 +35,7 @@ _FIRST_POSITIONS = 1024
 def script_forward(
     model: Any, store: KVStore, dtype: torch.dtype, reaches: Mapping[str, Reach], *, fused: bool, packed: bool
 ) -> FusedForward | TracedForward:
-    """Make a forward of one of the four kinds. Raises the errors of `FusedForward` and `TracedForward`."""
+    """Make the forward that the two switches select. Raises the errors of `FusedForward` and `TracedForward`."""
     kind = f"{'fused ' if fused else ''}TorchScript{', packed weights' if packed else ''}"
     if fused:
         return FusedForward(model, PackedProduct if packed else plain_product(dtype), kind)

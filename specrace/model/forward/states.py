@@ -35,7 +35,10 @@ def keeps_state(config: Any) -> bool:
 
 @dataclass(frozen=True)
 class State:
-    """One state of a layer: the last inputs of its convolution, and its recurrent state; None where it has none yet."""
+    """One state of a layer: the last inputs of its convolution, and its recurrent state; None for a part not set yet.
+
+    `is_started` is what transformers calls `has_previous_state`.
+    """
 
     conv: Tensor | None
     recurrent: Tensor | None
@@ -81,7 +84,7 @@ def _copied(part: Tensor | None) -> Tensor | None:
 
 
 class StateAndColumnLayer(StateLayer, ColumnLayer):
-    """A layer with states and with keys and values, which are in the store's columns."""
+    """A layer with states, and with keys and values in the store's columns."""
 
     is_compileable = False
 
@@ -175,7 +178,7 @@ class StateStore(KVStore):
 
     def commit(self, count: int) -> None:
         """Commit the first `count` of the rows that were scored, or read, after the committed ones."""
-        # The state after the last scored row is the layer's present one, so it was not noted.
+        # The state after the last scored row is the layer's current one, so it was not noted.
         self._return_to({slot: states[count] for slot, states in self._noted.items() if count < len(states)})
         self._noted = {}
         super().commit(count)

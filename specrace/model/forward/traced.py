@@ -1,4 +1,4 @@
-"""A model's own modules over a tree as TorchScript, by tracing; `scripted` says when."""
+"""A trace of a model's own modules over a tree, as TorchScript; `scripted` has the alternative."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specrace.model.forward.reach import Reach
 from specrace.model.forward.tapped import Levels, TappedForward, features_of
 from specrace.model.forward.tree_inputs import TreeTensors, call_on_tree
 
-# How many rows the trace for several rows is recorded with.
+# The trace for several rows is recorded with this many; it then runs for any number above 1.
 _ROWS = 3
 
 

@@ -91,7 +91,7 @@ class TreeInputs:
         )
         self.ids = self.tensors.ids
         self._chain = ~np.tri(rows, dtype=bool)
-        self._no_padding = ~np.eye(rows, dtype=bool)
+        self._only_itself = ~np.eye(rows, dtype=bool)
 
     def fill(self, tree: TokenTree, base: int) -> None:
         """Fill in a tree of at most N nodes after `base` committed tokens, with one copy to the device."""
@@ -102,7 +102,7 @@ class TreeInputs:
         if size < rows:
             numbers[1 + size : 1 + rows] = 0
             numbers[1 + rows + size : 1 + 2 * rows] = 0
-            self._masked[:] = self._no_padding
+            self._masked[:] = self._only_itself
         if rows > 1:
             self._masked[:size, :size] = self._chain[:size, :size] if tree.is_chain else ~tree.ancestor_mask()
         if self._device is not self._host:

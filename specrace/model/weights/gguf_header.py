@@ -37,7 +37,7 @@ ARCHITECTURES = {
 }
 # Qwen3's attention heads have this size in transformers, whatever the file says.
 _QWEN3_HEAD_SIZE = 128
-# How a text is split before it is tokenized, by the name in the file: what the converted tokenizer must then contain.
+# The file's name of the rule that splits a text before it is tokenized -> what the converted tokenizer must contain.
 SPLITS = {"gpt-2": "ByteLevel", "smollm": "ByteLevel", "llama-bpe": r"\p{N}{1,3}", "qwen2": r"|\p{N}|"}
 _OTHER = "give a folder or hub id with the model's safetensors"
 
@@ -177,7 +177,7 @@ def _check_settings(values: dict[str, Any]) -> None:
     for name in settings:
         if name not in _SETTINGS:
             raise ValueError(f"has the setting {shorten(prefix + name)}, which a conversion would lose; {_OTHER}")
-    # Where one is missing, transformers takes a default of its own; only for a Llama is it llama.cpp's default, too.
+    # If one is missing, transformers uses its own default, which is llama.cpp's for the architecture llama only.
     needed = (*_REQUIRED, _EPSILON, *(() if architecture == "llama" else (_BASE, _KV_HEADS)))
     for name in needed:
         if not isinstance(settings.get(name), int | float) or settings[name] <= 0:

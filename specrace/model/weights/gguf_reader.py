@@ -32,7 +32,7 @@ READERS = ("gguf", "accelerate")
 
 
 def expand(gguf: GgufFile, on_progress: OnProgress) -> None:
-    """Convert a GGUF file to a folder in the user's cache; one of the hub is fetched first. Raises InputError."""
+    """Convert a GGUF file to a folder in the user's cache; a file on the hub is fetched first. Raises InputError."""
     folder = gguf.folder
     if folder is None:
         raise InputError(f"{gguf.stem} cannot be stored: there is no home folder; set XDG_CACHE_HOME to a folder.")
@@ -101,7 +101,7 @@ def convert(folder: Path, on_stage: Callable[[str], object] = lambda _: None) ->
 
 
 def check_readers() -> None:
-    """Raises InputError unless the packages are installed that transformers needs to read GGUF."""
+    """Raises InputError unless the packages that transformers needs to read GGUF are installed."""
     for package in READERS:
         if importlib.util.find_spec(package) is None:
             raise InputError(f"The package {package} is missing; run: pip install -r requirements.txt.")

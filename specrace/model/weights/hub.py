@@ -92,7 +92,7 @@ def _files_to_fetch(files: Sequence[Any]) -> tuple[list[Any], list[str]]:
 
 
 def _check_tokenizer(files: Set[str]) -> None:
-    """Before gigabytes are fetched, raises InputError if this machine lacks packages to read the tokenizer."""
+    """Raises InputError, before gigabytes are fetched, if this machine lacks packages to read the tokenizer."""
     missing = [name for name in ("sentencepiece", "google.protobuf") if not _is_installed(name)]
     if "tokenizer.model" in files and "tokenizer.json" not in files and missing:
         raise InputError("This model's tokenizer needs two more packages; run: pip install sentencepiece protobuf.")

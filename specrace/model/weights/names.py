@@ -99,7 +99,7 @@ _TABLE = (
     NamedModel("qwen3-1.7b", "Qwen/Qwen3-1.7B", 1_720_574_976, draft="qwen3-0.6b"),
     NamedModel("qwen3-4b", "Qwen/Qwen3-4B", 4_022_468_096, draft="qwen3-0.6b"),
     NamedModel("qwen3-8b", "Qwen/Qwen3-8B", 8_190_735_360, draft="qwen3-0.6b"),
-    # With the vision weights, which the files have and a race of text does not use.
+    # These counts include the vision weights, which are in the files but not used in a race.
     NamedModel("qwen3.5-0.8b", "Qwen/Qwen3.5-0.8B", 873_438_784),
     NamedModel("qwen3.5-2b", "Qwen/Qwen3.5-2B", 2_274_069_824, draft="qwen3.5-0.8b"),
     NamedModel("gemma-3-4b", "google/gemma-3-4b-it", 4_300_079_472, GEMMA_TERMS),

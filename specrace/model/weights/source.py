@@ -23,11 +23,11 @@ AUTO, NONE = "auto", "none"
 SUFFIX = ".gguf"
 # The file in a converted folder that says what its weights were expanded from.
 ORIGIN = "gguf.json"
-# Counted up when a conversion gives another result, so that older results are not used.
+# Increased when a conversion gives another result, so that older results are not used.
 _VERSION = 1
 # A hub id and the name of one of its files.
 _HUB_FILE = re.compile(r"([\w.-]+/[\w.-]+):([\w./ -]+\.gguf)", re.IGNORECASE)
-# A projector of images, which lies beside a model's GGUF file and is not a model.
+# How the names of image projectors begin: GGUF files beside a model's that are not models themselves.
 _PROJECTOR = "mmproj"
 
 

@@ -1,4 +1,4 @@
-"""Where models are stored: errors of the disk, room on it and in memory, and one writer at a time."""
+"""Where models are stored: disk errors, checks for free space and memory, and one writer at a time."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from specrace.model.machine.memory import free_memory
 # Called with the stage ("fetching", "converting" ...), the bytes so far, and the total bytes (0: unknown).
 OnProgress = Callable[[str, int, int], object]
 
+# What must stay free on a disk.
 SPARE_BYTES = 50_000_000
 # What a conversion holds in memory: the weights in 32 and in 16 bits, and the libraries.
 _BYTES_PER_PARAMETER, _LIBRARY_BYTES = 6, 400_000_000

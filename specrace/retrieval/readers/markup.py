@@ -15,9 +15,10 @@ from specrace.retrieval.readers.text import MAX_TITLE_CHARS, from_markdown
 from specrace.retrieval.sentences import word_set
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset=[\"']?([\w-]{2,20})", re.IGNORECASE)
+# The declaration of the charset is searched for in this many bytes at the beginning.
 _HEAD_BYTES = 4096
 _INVISIBLE = frozenset({"script", "style", "template", "noscript", "svg", "select", "textarea"})
-# A menu's links are not text to search or to draft from.
+# A menu's links are useless to search and to draft from.
 _MENU = "nav"
 # A menu that is never closed ends where one of these begins.
 _AFTER_MENU = frozenset({"main", "article", "h1", "footer"})
@@ -48,7 +49,7 @@ def read_html(content: bytes, limits: ReadingLimits) -> Reading:
 
 
 def _read_page(page: _Page, tags: str, rest: str) -> _Page:
-    """Let the page read a text, and return the page."""
+    """Feed both parts of a text to the page (see `_split_unfinished`), and return the page."""
     page.feed(tags)
     page.close()
     page.handle_data(unescape(rest))

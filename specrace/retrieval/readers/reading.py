@@ -19,9 +19,9 @@ class Refusal(Exception):
 
 
 class Mark(NamedTuple):
-    """The text from offset `start` to the next mark has this address.
+    """The address of the text from offset `start` to the next mark.
 
-    If `line` is not 0, it is the number of the line that begins at `start`, and line numbers follow the address.
+    If `line` is not 0, it is the number of the line that begins at `start`, and addresses end with line numbers.
     """
 
     start: int

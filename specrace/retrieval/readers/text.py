@@ -24,6 +24,7 @@ def read_plain(content: bytes, _: ReadingLimits) -> Reading:
         if text[:start].strip():
             break
         after_title = Mark(start, "line", text.count("\n", 0, end) + 1)
+        # The first mark stays only if blank lines precede the title.
         title, marks = words, [*marks[: bool(start)], after_title]
         text = text[:start] + text[end:]
     return Reading(title, text, tuple(marks), code=tuple(code_spans(text)))

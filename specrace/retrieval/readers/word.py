@@ -27,7 +27,7 @@ _PARAGRAPH, _TABLE, _ROW, _CELL, _BOX = (f"{_W}{name}" for name in ("p", "tbl", 
 _WRAPPERS = tuple(f"{_W}{name}" for name in ("ins", "moveTo", "smartTag", "customXml", "fldSimple", "dir", "bdo"))
 # A moved text is read where it was moved to.
 _DELETED = (f"{_W}del", f"{_W}moveFrom")
-# The end of a relationship's type -> what the part holds, in words.
+# The end of a relationship's type -> the XML name and the title of a note, or the address of a header or footer.
 _NOTES = {"footnotes": ("footnote", "Footnote"), "endnotes": ("endnote", "Endnote")}
 _EDGES = {"header": "page header", "footer": "page footer"}
 _CHARTS = ("chart", "chartex", "diagram")
@@ -36,8 +36,8 @@ _CHARTS = ("chart", "chartex", "diagram")
 def read_docx(content: bytes, limits: ReadingLimits) -> Reading:
     """Read paragraphs, tables, text boxes and notes in order, with headings as addresses, then headers and footers.
 
-    A note follows the paragraph or table that refers to it. Each different header or footer is read once. A problem
-    counts what is not read: deletions, comments, equations, charts and embedded files.
+    A note follows the paragraph or table that refers to it. Each different header or footer is read once. The reading's
+    problem counts what is not read: deletions, comments, equations, charts and embedded files.
     """
     document = load_parser("docx").Document(io.BytesIO(content))
     parts = _related_parts(document)
@@ -87,7 +87,7 @@ def _count_unread(body: Any, parts: dict[str, list[Any]]) -> str:
 
 
 def _take_off_wrappers(root: Any) -> None:
-    """Replace wrappers in the tree by what they hold, and remove what was deleted."""
+    """Replace the wrappers in a tree by their content, and remove deleted text."""
     _choose_branches(root)
     for element in list(root.iter(*_DELETED)):
         row = element.getparent()

@@ -1,4 +1,4 @@
-"""Who calls an endpoint, and work for them off the event loop."""
+"""Keys for the callers of endpoints, and a way to run their work off the event loop."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def caller_key(request: gr.Request) -> str:
 
 
 def call_key(request: gr.Request) -> str:
-    """The key of one call, under which the server knows whether its caller is still connected."""
+    """The key of one call, by which `Visitors` knows whether its caller is still connected."""
     return request.session_hash or ""
 
 
 async def run_in_thread(pool: HelperPool, work: Callable[[], T]) -> T:
-    """The result of `work`, which blocks, from one of the pool's threads."""
+    """Run `work`, which blocks, in one of the pool's threads, and return its result."""
     return await asyncio.get_running_loop().run_in_executor(pool.threads, work)

@@ -15,7 +15,7 @@ from specrace.ui.races.backend import Backend
 
 
 def add_endpoints(page: gr.Blocks, backend: Backend) -> None:
-    """Add the endpoints to `page`. Adds to their schemas what Gradio cannot derive from the signatures."""
+    """Add the endpoints to `page`, and to their schemas what Gradio cannot derive from the signatures."""
     races, logs = RaceEndpoints(backend), LogEndpoints(backend)
     for function in (races.race, races.retrieve, logs.score, logs.recommend):
         gr.api(function, concurrency_limit=None)

@@ -102,7 +102,7 @@ class LogEndpoints:
     async def _run_log_task(
         self, request: gr.Request, task: str, limit_s: float, log: Any, text: Any, log_request: dict[str, Any]
     ) -> Any:
-        """The result of a helper process's task on a log, parsed from JSON. Raises InputError."""
+        """Run a helper process's task on a log, and return the result, parsed from JSON. Raises InputError."""
         visitors, pool = self._backend.visitors, self._backend.worker.other_work.logs
         source = self._log_source(request, log, text)
         visitors.count_upload(address_of(request), 1)
@@ -141,9 +141,9 @@ class LogEndpoints:
 
 
 def _log_name(text: str) -> str:
-    """A file name for a log that came as text, because tables are recognised by their suffix; messages quote it.
+    """A file name for a log that came as text; messages quote it, and its suffix marks a table.
 
-    A table has at least one row below the names of its columns.
+    A text of several lines that does not begin like JSON is a table: the columns' names, then the rows.
     """
     first_line, _, rows = text.strip().partition("\n")
     if first_line.startswith(("{", "[")) or not rows:

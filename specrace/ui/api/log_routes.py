@@ -1,4 +1,7 @@
-"""Routes that score visitors' logs in a helper process. Each log is deleted as soon as it has been scored."""
+"""Routes that score visitors' logs, and recommend settings from them, in helper processes.
+
+Each log is deleted as soon as its answer has been sent.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +43,13 @@ from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visi
 from specrace.ui.visitor_limits import MAX_LOG_BYTES
 from specrace.ui.wire import LogChoices, LogLimits, LogLine, to_json
 
-# The lanes that are scored if the visitor names none. They draft from the request itself, not from documents.
+# The lanes that are scored if the visitor names none. They draft from the request itself.
 DEFAULT_LANES = ("trigram", "lookahead", "trie", "prompt-lookup", "suffix", "fusion")
 TABLES = ("CSV, TSV and Parquet tables with named columns",)
-# Added to the task's own time limit: for the request that is being scored when that limit is reached, and for decoding
-# texts.
+# Added to the task's own time limit: time to finish the request that is being scored then, and to decode texts.
 GRACE_S = 60.0
 POLL_PERIOD_S = 0.1
+# Characters of the parameter "columns".
 MAX_COLUMNS = 500
 
 
@@ -56,7 +59,7 @@ def log_routes(
     """The routes LOGS and ADVICE. `measured_curve` returns this machine's cost curve, or None if it was not measured.
 
     GET LOGS returns the choices for scoring a log (`LogChoices`). POST of a log returns lines of JSON (`LogLine`): the
-    progress any number of times, then an error, or the scores from LOGS and the advice from ADVICE.
+    progress any number of times, then an error or the result, which is scores from LOGS and advice from ADVICE.
     """
 
     async def answer(request: Request) -> Response:
@@ -103,8 +106,8 @@ def describe(models: ModelChoices, measured: CostCurve | None) -> LogChoices:
 def parse_log_request(query: Mapping[str, str], models: ModelChoices) -> dict[str, Any]:
     """The request for `log_scores.score_log`. Raises InputError about the first wrong value.
 
-    If no tokenizer was chosen, the server's own tokenizes texts. Token ids in the log are then not decoded, because it
-    is not known which tokenizer made them.
+    If no tokenizer was chosen, texts are tokenized by that of the server's model. Token ids in the log are then not
+    decoded, because it is not known which tokenizer made them.
     """
     tokenizers, chosen = _tokenizers(models), query.get("tokenizer", "")
     name = chosen or next(iter(tokenizers))
@@ -123,14 +126,15 @@ def parse_log_request(query: Mapping[str, str], models: ModelChoices) -> dict[st
 
 
 def _tokenizers(models: ModelChoices) -> dict[str, str | Path]:
-    """The models on offer by name, or else the bundled one."""
+    """Name -> folder or hub id of the models whose tokenizers are on offer; the bundled model's if there are none."""
     return models.offered or {BUNDLED_MODEL.name: BUNDLED_MODEL}
 
 
 class AnswerLines(StreamingResponse):
     """A response of lines of JSON: progress, then the answer. When the connection closes, the work ends.
 
-    `stack` is closed after the response; this removes the log.
+    After the response `stack` is closed, which removes the log. `answer(run)` returns the last line; `run` is the rest
+    of a call of `HelperPool.run`.
     """
 
     def __init__(
@@ -152,7 +156,7 @@ class AnswerLines(StreamingResponse):
 async def _stream_lines(
     answer: Callable[..., bytes], run: Callable[..., bytes], threads: Executor
 ) -> AsyncGenerator[bytes]:
-    """Run `answer` in one of the threads. Yields the latest progress as it changes, then the answer."""
+    """Run `answer(run)` in one of the threads. Yields the latest progress as it changes, then the answer."""
     progress: deque[bytes] = deque(maxlen=1)
     work = asyncio.get_running_loop().run_in_executor(threads, answer, partial(run, on_progress=progress.append))
     while not (await asyncio.wait({work}, timeout=POLL_PERIOD_S))[0]:
@@ -162,7 +166,7 @@ async def _stream_lines(
 
 
 def _answer(run: Callable[..., bytes], log_request: dict[str, Any], path: Path) -> bytes:
-    """The result or the error, as JSON."""
+    """The result of a task on a log file, or the error, as JSON."""
     try:
         return read_file(run, log_request, path)
     except InputError as error:
@@ -170,7 +174,7 @@ def _answer(run: Callable[..., bytes], log_request: dict[str, Any], path: Path) 
 
 
 def read_content(run: Callable[..., bytes], log_request: Mapping[str, Any], name: str, content: bytes) -> bytes:
-    """The result of a task on a log's content, which is stored in a file for the task only. Raises InputError."""
+    """The result of a task on a log's content, which is in a file while the task runs. Raises InputError."""
     with tempfile.TemporaryDirectory(prefix="log-", dir=visitors_folder()) as folder:
         path = Path(folder, safe_name(name))
         path.write_bytes(content)

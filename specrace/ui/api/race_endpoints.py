@@ -107,7 +107,7 @@ async def _wait_for_success(job: Job) -> None:
 
 
 def _describe_hit(hit: Hit) -> dict[str, Any]:
-    """A retrieved passage as JSON values. Its evidence is in the order of the sentences' rank, the best first."""
+    """A retrieved passage as JSON values. Its evidence is sorted by the sentences' rank, the best first."""
     evidence = [sentence for sentence in hit.sentences if sentence.evidence]
     ranked = sorted(evidence, key=lambda sentence: sentence.evidence)
     passage = hit.passage

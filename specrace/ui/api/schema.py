@@ -12,7 +12,7 @@ from specrace.lab.advice.recommend import BATCHES
 from specrace.ui.helper import log_advice
 from specrace.ui.visitor_limits import MAX_LOG_BYTES, MAX_UPLOAD_FILES
 
-# The schema of Gradio's file components: Gradio's clients upload such a value, and show it as a path in their help.
+# The schema of Gradio's file components. Gradio's clients upload a file for such a parameter.
 FILE = {
     "title": "FileData",
     "type": "object",
@@ -22,7 +22,7 @@ FILE = {
     },
     "required": ["path", "meta"],
 }
-# An object with any keys.
+# The schema of an object with any keys.
 RESULT = {"type": "object", "additionalProperties": {}}
 UPLOADED = "over HTTP, a path that POST /gradio_api/upload returned"
 LOG_MB = MAX_LOG_BYTES // 10**6
@@ -56,7 +56,7 @@ TOOL_TYPES = {"files": {"type": "array", "items": {"type": "string"}}, "log": {"
 
 
 def documented(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add a line for each parameter to the docstring, from which Gradio takes the help of MCP's tools."""
+    """Add a line for each parameter to the docstring, which Gradio uses as the description of an MCP tool."""
     names = [name for name in inspect.signature(function).parameters if name in HELP or name in SETTINGS]
     lines = [f"    {name}: {describe(name)}" for name in names]
     description, _, returns = inspect.cleandoc(function.__doc__ or "").partition("Returns:")
@@ -78,7 +78,7 @@ def schema(name: str, derived: Mapping[str, Any], lanes: Sequence[str]) -> dict[
     """A parameter's JSON schema: the one that Gradio derived from its type, with bounds and help added."""
     json_schema = dict(TYPES.get(name, derived))
     if name == "lanes":
-        # A name alone, or one with options, as "trie:n=3".
+        # A name alone, or one with options, such as "trie:n=3".
         json_schema["items"] = {"type": "string", "pattern": f"^({'|'.join(lanes)})(:[a-z_0-9]+=[^:,]+)*$"}
     elif name in SETTINGS:
         json_schema = _bounded(SETTINGS[name], json_schema)

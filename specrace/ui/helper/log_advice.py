@@ -48,20 +48,21 @@ from specrace.ui.wire import (
     to_json,
 )
 
-# 500 requests take a fifth of this time on two processors. If it runs out, fewer are tried, and the
-# answer says so.
+# 500 requests take a fifth of this time on two processors. If it runs out, settings are tried on fewer requests, and
+# the answer says so.
 TIME_LIMIT_S = 120.0
 TITLES = {name: engine.title for name, engine in ENGINES.items()}
 OUR_ENGINE = "specrace"
-# Billions of parameters.
+# Sizes of the models on offer for a computed cost curve, in billions of parameters.
 SIZES = (1, 3, 8, 14, 32, 70)
 MEASURED, ASSUMED = "measured", "assumed-gpu"
 CURVES = {ASSUMED: "a GPU (assumed, not measured)", "assumed-cpu": "a CPU (assumed, not measured)"}
+# The name of a computed (roofline) cost curve: a GPU and a model's size, such as "h100-8b".
 _ROOFLINE = re.compile(rf"({'|'.join(GPUS)})-({'|'.join(map(str, SIZES))})b")
 
 
 def describe_advice(measured: CostCurve | None) -> AdviceChoices:
-    """The page's choices: engines, GPUs, model sizes, batch sizes, and cost curves, with the `measured` one if any."""
+    """What the page offers: engines, GPUs, model sizes, batch sizes and cost curves, with `measured` if not None."""
     measured_curve = {} if measured is None else {MEASURED: f"this machine, measured: {describe_curve(measured)}"}
     return AdviceChoices(
         engines=list(TITLES.items()),
@@ -85,9 +86,9 @@ def read_costs(query: Mapping[str, str], measured: CostCurve | None) -> dict[str
 
 
 def advise_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
-    """Yield progress, then return the advice, both as JSON. Raises InputError, without this machine's paths.
+    """Yield progress, then return the advice, both as JSON. An InputError does not show this machine's paths.
 
-    `log_request` has the fields that `log_scores.score_log` reads, and also a "curve" and a "batch".
+    `log_request` has the fields that `log_scores.score_log` reads, and those of `read_costs`: "curve" and "batch".
     """
     settings = json.loads(log_request)
     with explain_to_visitor(settings):

@@ -59,13 +59,13 @@ class _OutOfTimeError(Exception):
 class LogTokenizer:
     """Turns a log's texts into token ids, and ids back into text. The tokenizer is loaded when it is first needed.
 
-    `source` is the argument of `load_tokenizer`. `decodes_ids`: whether ids in the log are from this tokenizer too.
+    `source` is the argument of `load_tokenizer`. `decodes_ids`: whether token ids in the log are this tokenizer's.
     """
 
     def __init__(self, source: str, *, decodes_ids: bool) -> None:
         self._source = source
         self._decodes_ids = decodes_ids
-        # Whether it has tokenized any text, and whether it has tokenized one of the latest request.
+        # Whether it has tokenized any text of the log; and any text of the latest request.
         self.used = False
         self._used_for_latest = False
 
@@ -86,7 +86,7 @@ class LogTokenizer:
         documents: list[Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> tuple[Sequence[int], Sequence[int], tuple[str, ...]]:
-        """The ids of a chat's prompt and of its answer, and warnings, as from ChatTokenizer.chat."""
+        """The ids of a chat's prompt and of its answer, and warnings (`ChatTokenizer.chat`)."""
         self.used = self._used_for_latest = True
         return self._tokenizer.chat(messages, answer, tools, documents, options)
 
@@ -116,7 +116,7 @@ class LogTokenizer:
 class KeptRequest:
     """A request kept for viewing: the end of its prompt, the first tokens of its output, and each lane's steps.
 
-    `tau`: each lane's tokens per step. `fits`: whether the ids are the tokenizer's, which can then decode them.
+    `tau`: each lane's tokens per step. `fits`: whether the ids are the log's tokenizer's, so that it can decode them.
     """
 
     about: dict[str, Any]
@@ -193,7 +193,7 @@ class LogScores:
         self.board = Scoreboard(lanes, by_category=True)
         self._acceptance = {lane.name: Acceptance() for lane in lanes}
         self._tenths = {lane.name: np.zeros((10, 3), int) for lane in lanes}
-        # For each request, the tokens of its output and then each lane's steps.
+        # For each request: the number of its output tokens, then each lane's number of steps.
         self._counts: list[tuple[int, ...]] = []
         self._limit_category = limit_categories()
         self._requests: list[KeptRequest] = []
@@ -299,11 +299,11 @@ def _rank(lane: int, request: KeptRequest) -> tuple[float, int]:
 
 
 def score_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
-    """Yield progress, then return the scores, both as JSON. Raises InputError, without this machine's paths.
+    """Yield progress, then return the scores, both as JSON. An InputError does not show this machine's paths.
 
-    `log_request` is JSON: the log's "path", the "lanes" and their "options", a table's "columns", the "tokenizer" and
-    the "name" that visitors know it by, whether it "decodes_ids" of the log, and whether some requests are "shown" (the
-    default).
+    `log_request` is JSON: the log's "path"; the "lanes" and their "options" (may be missing); a table's "columns"; the
+    "tokenizer", the "name" by which visitors know it, and "decodes_ids" as in `LogTokenizer`; "shown": whether the
+    answer has requests to show (default true).
     """
     settings = json.loads(log_request)
     with explain_to_visitor(settings):

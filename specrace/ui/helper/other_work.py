@@ -9,15 +9,15 @@ from specrace.ui.server.visitors import visitor_key
 READ_FILES = "The server also read other visitors' files during this race."
 SCORED = "The server also scored a log during this race."
 FETCHED = "The server also fetched a model during this race."
-# A log's turn. It is longer than a file's (`pool.TURN_S`), because a large log takes longer than documents.
+# A log's turn with a process; longer than that of other files (`pool.TURN_S`), because a large log takes longer.
 LOG_TURN_S = 60.0
 MAX_LOG_PROCESSES = 2
 
 
 class OtherWork:
-    """A pool of processes for visitors' files, another one for their logs, and the fetcher of a model, if any.
+    """A pool of helper processes for visitors' files, a second pool for their logs, and the fetcher of a model, if any.
 
-    Logs have a pool of their own because they take long, and other files must not wait for them.
+    Logs have a pool of their own, so that other files do not wait for them.
     """
 
     def __init__(self, fetcher: Fetcher | None = None) -> None:
@@ -42,6 +42,6 @@ class OtherWork:
         return self.files.run("uploads", "", files, visitor=visitor_key(address), visit=visit)
 
     def describe_since(self, moment: float) -> str:
-        """What was done since `moment` on the monotonic clock, in sentences; "" if nothing."""
+        """What other work was done since `moment` on the monotonic clock, in sentences; "" if none."""
         kinds = ((READ_FILES, self.files), (SCORED, self.logs), (FETCHED, self.fetcher))
         return " ".join(sentence for sentence, work in kinds if work is not None and work.worked_since(moment))

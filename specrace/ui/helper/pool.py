@@ -18,7 +18,7 @@ from specrace.ui.helper.process import LIMIT_S, HelperProcess, OnProgress
 from specrace.ui.server.visitors import MAX_VISITORS
 
 MAX_PROCESSES = 3
-# After this time a task is ended if its visitor has more processes than another visitor who waits.
+# After this time a task may be ended: if its visitor has more processes than another visitor who waits for one.
 TURN_S = 15.0
 # Maximum numbers of tasks that run or wait: of one visit, of one visitor, and in all.
 MAX_VISIT_TASKS, MAX_VISITOR_TASKS, MAX_TASKS = 4, 12, 24
@@ -29,7 +29,10 @@ TOO_SLOW = "This takes more than {:g} seconds to read, and other visitors wait; 
 
 @dataclass(eq=False)
 class _Turn:
-    """A task's turn with a helper process: the task waits for it, or has it."""
+    """A task's turn with a helper process: the task waits for the turn, or has it since `began` (monotonic clock).
+
+    `is_over`: the task has to end.
+    """
 
     visitor: str
     visit: str
@@ -53,11 +56,11 @@ class HelperPool:
         self._waiting: list[_Turn] = []
         self._running: list[_Turn] = []
         self._idle: list[HelperProcess] = []
-        # The number of the latest turn of each visitor and of each visit.
+        # (visitor,) or (visitor, visit) -> the number of its latest turn, the latest last.
         self._served: OrderedDict[tuple[str, ...], int] = OrderedDict()
         self._numbers = count(1)
         self._ended_at = -inf
-        # There are more threads than tasks, so that a task too many is refused instead of waiting for a thread.
+        # There are more threads than tasks, so that a task beyond MAX_TASKS is refused, and does not wait for a thread.
         self.threads = ThreadPoolExecutor(2 * MAX_TASKS, thread_name_prefix="helper")
 
     @property
@@ -83,7 +86,8 @@ class HelperPool:
     ) -> bytes:
         """Run a task, and return its result.
 
-        Raises InputError if the task raises one, takes too much time or memory, is stopped, or if too many are waiting.
+        Raises InputError if the task raises one, takes too much time or memory or is stopped, or if too many tasks
+        run or wait.
         """
         with self._turn(_Turn(visitor, visit), stop) as turn:
             try:
@@ -107,7 +111,7 @@ class HelperPool:
 
     @contextmanager
     def _turn(self, turn: _Turn, stop: Callable[[], bool]) -> Iterator[_Turn]:
-        """Wait for a turn, which lasts as long as the `with` block."""
+        """Wait for a turn, which lasts as long as the `with` block. Raises InputError if it will not come."""
         with self._change:
             self._check_waiting(turn)
             self._waiting.append(turn)
@@ -149,14 +153,15 @@ class HelperPool:
     def _next(self) -> _Turn | None:
         """The turn that may begin now, if any.
 
-        The visitor with the fewest processes comes first; among equals, the one whose last turn is longest ago; of
-        that visitor, the visit whose last turn is longest ago; of that visit, the turn that came first.
+        The visitor with the fewest processes comes first and, on a tie, the one whose latest turn began longest ago. Of
+        that visitor's visits, the one whose latest turn began longest ago; of that visit's turns, the one that came
+        first.
         """
         if self._closing or len(self._running) >= self._max_processes:
             return None
         processes = self._count_processes()
         visits = {(turn.visitor, turn.visit) for turn in self._running}
-        able = [
+        eligible = [
             turn
             for turn in self._waiting
             if processes[turn.visitor] < self._max_processes - 1 and (turn.visitor, turn.visit) not in visits
@@ -166,7 +171,7 @@ class HelperPool:
             last, last_of_visit = self._served.get((turn.visitor,), 0), self._served.get((turn.visitor, turn.visit), 0)
             return processes[turn.visitor], last, last_of_visit
 
-        return min(able, key=rank, default=None)
+        return min(eligible, key=rank, default=None)
 
     def _begin(self, turn: _Turn) -> None:
         """Give a turn its process."""
@@ -182,7 +187,10 @@ class HelperPool:
             self._served.popitem(last=False)
 
     def _end_longest(self, waiting: _Turn) -> None:
-        """If all processes are taken, end the longest task of a visitor who has more of them than the one who waits."""
+        """If all processes are taken, end the longest-running task of a visitor who has more than the waiting one.
+
+        Only tasks whose turn has lasted `turn_s` are ended, one at a time.
+        """
         if len(self._running) < self._max_processes or any(turn.is_over for turn in self._running):
             return
         processes = self._count_processes()

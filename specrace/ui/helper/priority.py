@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 
-# The environment variable with the niceness of helper processes, for machines on which nobody watches a race.
+# The environment variable that sets the niceness of helper processes, for machines on which nobody watches a race.
 NICENESS = "SPECRACE_HELPER_NICE"
-# A tenth of the processor time of a busy process. With the lowest priority, 19, a document of one line was not read
-# within 280 s beside two processes that never wait, with this one in 10 s.
+# Gets about a tenth of the processor time that a process of normal priority gets. Beside two processes that never
+# wait, reading a document of one line took 10 s; with niceness 19, the lowest priority, it took more than 280 s.
 DEFAULT = 10
 
 

@@ -1,8 +1,8 @@
 """A helper process, which reads what visitors open and upload.
 
-Reading and checking a large file takes seconds of pure Python. A thread would take the interpreter from the race under
-way, whose clocks count that wait; a process of low priority costs a race next to nothing. A file that takes too long or
-too much memory ends only that process. `helper/pool.py` shares such processes among visitors.
+Reading and checking a large file takes seconds of pure Python. A thread would hold the interpreter's lock, and the
+clocks of the race under way would count the wait for it; a process of low priority costs a race next to nothing. A file
+that takes too long or too much memory ends only that process. `helper/pool.py` shares such processes among visitors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specrace.ui.server.http_server import configure_logging
 # A task under way: yields its progress, returns its result.
 RunningTask = Generator[bytes, None, bytes]
 OnProgress = Callable[[bytes], None]
-# A task's arguments are a name for its error messages, and its input: a recording's content, or JSON with paths.
+# Name -> task. Its arguments are a name for error messages, and its input: a recording's content, or JSON with paths.
 TASKS: dict[str, Callable[[str, bytes], bytes | RunningTask]] = {
     "recording": open_recorded,
     "share": compress_recorded,
@@ -38,9 +38,11 @@ TASKS: dict[str, Callable[[str, bytes], bytes | RunningTask]] = {
     "log": score_log,
     "advice": advise_log,
 }
+# The kind of a message with progress. A task's last message is "done" or "refused".
 PROGRESS = b"progress"
 # A task's time limit: far more than any file takes, even at a low priority on a busy machine.
 LIMIT_S = 120.0
+# The limit on the process's data (RLIMIT_DATA).
 MEMORY_BYTES = 2**30
 POLL_PERIOD_S = 0.05
 OUR_FAULT = "Something in specrace failed; the server's log says what."
@@ -101,7 +103,7 @@ class HelperProcess:
         stop: Callable[[], bool],
         on_progress: OnProgress | None,
     ) -> tuple[bytes, bytes]:
-        """Send a task to the process. Returns the kind and the body of its answer."""
+        """Send a task to the process, and wait for its answer. Returns the answer's kind and body."""
         connection = self._connect()
         deadline = time.monotonic() + limit_s
         connection.send_bytes(task_and_name)
@@ -134,9 +136,9 @@ class HelperProcess:
 
 @contextlib.contextmanager
 def _single_threaded() -> Iterator[None]:
-    """Let libraries use one thread in a process that is started inside the `with` block.
+    """Make libraries use one thread in a process that is started inside the `with` block.
 
-    With a thread for each processor, their stacks and buffers would use up the memory that the process may have.
+    With one for each processor, the threads' stacks and buffers would use up the memory that the process may have.
     """
     former = {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     os.environ.update(dict.fromkeys(former, "1"))
@@ -181,13 +183,13 @@ def _answer(task: str, name: str, content: bytes, on_progress: OnProgress) -> tu
         return b"refused", str(error).encode("utf-8", "replace")
     except MemoryError:
         return b"refused", b"This takes too much memory to read; give a smaller file."
-    except Exception:  # one file must not end the process for the next
+    except Exception:  # a file that fails must not end the process, which the next file needs
         log.exception("%s failed", task)
         return b"refused", OUR_FAULT.encode()
 
 
 def _finish(running: RunningTask, on_progress: OnProgress) -> bytes:
-    """Run a task that reports progress to its end, and return its result."""
+    """Run a task under way to its end, pass on its progress, and return its result."""
     while True:
         try:
             progress = next(running)

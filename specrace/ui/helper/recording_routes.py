@@ -1,4 +1,4 @@
-"""Routes to which pages send races: to open a visitor's own recording, and to keep one under a short link."""
+"""The routes that take recordings from visitors: to play one, and to keep one under a short link."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from specrace.ui.server.guard import RECORDING, SHARED
 from specrace.ui.server.stored_body import NO_ROOM, stored_body
 from specrace.ui.server.visitors import TooManyError, Visitors, address_of, visitor_key
 
+# How often the server checks whether the page that sent a recording has disconnected.
 DISCONNECT_PERIOD_S = 0.25
 NOT_KEPT = "This link's race is not on this server, which keeps a race for {} or until a restart. Ask for a new link."
 
@@ -27,7 +28,7 @@ NOT_KEPT = "This link's race is not on this server, which keeps a race for {} or
 def recording_route(helper: HelperPool, visitors: Visitors) -> Route:
     """The route to which a page POSTs a visitor's own recording.
 
-    It answers with the reel as JSON, or with a sentence and status 400.
+    It answers with the reel as JSON, or with an error's status and sentence.
     """
 
     async def post(request: Request) -> Response:
@@ -39,10 +40,10 @@ def recording_route(helper: HelperPool, visitors: Visitors) -> Route:
 
 
 def share_routes(helper: HelperPool, visitors: Visitors, shares: Shares) -> list[Route]:
-    """The routes of short links. A POST of a recording to SHARED keeps its race, and answers with a code.
+    """The routes of short links. A POST of a recording to SHARED keeps its race, and answers with the link's code.
 
-    A GET of SHARED/CODE answers with the race's reel as JSON. Errors are sentences: status 400, or 404 for a race that
-    is not kept.
+    A GET of SHARED/CODE answers with the race's reel as JSON. Errors are sentences, with status 404 for a race that is
+    not kept.
     """
 
     async def keep(request: Request) -> Response:
@@ -53,7 +54,7 @@ def share_routes(helper: HelperPool, visitors: Visitors, shares: Shares) -> list
             code = await to_thread.run_sync(shares.keep, visitor_key(address_of(request)), result)
         except OSError:
             return PlainTextResponse(NO_ROOM, 507)
-        # The race is deleted when its time is over, even if nobody opens a short link after that.
+        # `Shares` deletes races whose time is over only when it is called, which may not happen for long.
         asyncio.get_running_loop().call_later(shares.hours * HOUR_S + 1, shares.forget_ended)
         return PlainTextResponse(code)
 

@@ -1,4 +1,4 @@
-"""Races that visitors shared by short links: the server keeps each for some hours, within bounds."""
+"""Races that visitors shared by short links. The server keeps each for some hours, and bounds their number and size."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 
 from specrace.ui.server.stored_body import visitors_folder
 
-# The most races that a server keeps, and their bytes.
+# Maximum numbers: of races that a server keeps, and of their bytes in all.
 MAX_SHARES, MAX_SHARED_BYTES = 1000, 200_000_000
-# A code cannot be guessed, and has only letters and digits: chats end a link before some other characters.
+# Random bytes of a code: too many to be guessed. In hex they have no character at which chat programs cut off a link.
 CODE_BYTES = 10
 HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
 class _Share:
-    """A kept race: who shared it, its file, the file's bytes, and the time on the clock until which it is kept."""
+    """A kept race: who shared it, its file, its size in bytes, and when its time is over (on `Shares`' clock)."""
 
     visitor: str
     file: Path
@@ -31,9 +31,9 @@ class _Share:
 
 
 class Shares:
-    """The races that a server keeps, each as a compressed reel in a file, for `hours`. `clock` returns seconds.
+    """The races that a server keeps for `hours`, each as a compressed reel in a file. `clock` returns seconds.
 
-    If there are too many, the visitor whose races take the most room loses the oldest of them, so nobody can push out
+    If there is no room, the visitor whose races take the most room loses the oldest of them, so nobody can push out
     everybody else's. The files are in the server's folder for visitors' files, which is removed when the server ends.
     """
 
@@ -83,7 +83,7 @@ class Shares:
 
     def _choose_victim(self) -> str:
         """The code of the oldest race of the visitor whose races take the most room."""
-        # A race of a few bytes takes room, too, because the number of races is bounded.
+        # The number of races is bounded too, so even the smallest race takes a MAX_SHARES-th of the room.
         min_size = MAX_SHARED_BYTES // MAX_SHARES
         room: Counter[str] = Counter()
         for share in self._shares.values():

@@ -1,4 +1,4 @@
-"""A time limit for code that runs in this process, and so cannot be ended by killing a process of its own."""
+"""A time limit for code that runs in this process."""
 
 from __future__ import annotations
 

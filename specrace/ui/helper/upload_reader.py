@@ -15,7 +15,7 @@ from specrace.retrieval.readers.kinds import KIND_NAMES
 from specrace.retrieval.suggestions import suggest_questions
 from specrace.ui.helper.time_limit import time_limit
 
-# The page shows this many example questions, and offers this many for a list.
+# Numbers of questions about the documents: on the page's example buttons, and for a list of questions.
 NUM_EXAMPLES, NUM_SUGGESTED = 4, 20
 
 
@@ -23,8 +23,9 @@ NUM_EXAMPLES, NUM_SUGGESTED = 4, 20
 class Upload:
     """The documents that were read from a visit's uploaded files.
 
-    `skipped` has a sentence for each file left out; `examples` are questions about the other files. `content` is JSON:
-    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place, code], ...]}.
+    `skipped`: a sentence for each file left out. `examples`: questions about the others. `content` is JSON:
+    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place, code], ...]};
+    a passage's fields are those of `Passage`.
     """
 
     files: tuple[str, ...]
@@ -45,9 +46,9 @@ class Upload:
 
 
 def read_uploads(_: str, files: bytes) -> bytes:
-    """Read `files`, a JSON list of paths, into two lines of JSON for an `Upload`: its short fields, then its content.
+    """Read `files`, a JSON list of paths, into two lines of JSON: an `Upload`'s short fields, then its content.
 
-    Raises InputError, without this machine's paths, if no file can be used.
+    Raises InputError, which does not show this machine's paths, if no file can be used.
     """
     skipped: list[str] = []
     folders = {f"{Path(file).parent.as_posix()}/" for file in json.loads(files)}
@@ -97,7 +98,7 @@ def _split(documents: Sequence[Document], skipped: list[str]) -> list[tuple[Docu
 
 
 def _suggest(documents: Sequence[Document]) -> list[str]:
-    """Questions about the documents; none if they take too long to find."""
+    """Questions about the documents; none if it takes too long to make them."""
     try:
         with time_limit(UPLOADS.seconds):
             return suggest_questions(documents, NUM_SUGGESTED)

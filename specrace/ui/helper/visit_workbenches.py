@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 MAX_VISITS = 16
-# The embedder's own batch size. A stop takes effect between batches.
+# The embedder's own batch size. Between batches a race may be stopped, and other races may go first.
 BATCH_SIZE = 32
 
 
 class VisitWorkbenches:
-    """Each visit's workbench on its uploaded documents; beyond MAX_VISITS the least recently used is dropped.
+    """Each visit's workbench on its uploaded documents; beyond MAX_VISITS the least recently used one is dropped.
 
-    `read(files, address, visit)` runs `uploads.read_uploads`, perhaps in another process, when it is the visit's turn.
+    `read(files, address, visit)` runs `upload_reader.read_uploads`, as `OtherWork.read_uploads` does.
     """
 
     def __init__(self, read: Callable[[bytes, str | None, str], bytes]) -> None:
         self._read = read
         self._visits: OrderedDict[str, tuple[Upload, Workbench | None]] = OrderedDict()
-        # A new object for each visit's latest reading, kept until the reading ends or the visitor leaves.
+        # Visit -> an object that identifies its latest reading, until that ends or the visitor leaves.
         self._reading: dict[str, object] = {}
         self._lock = threading.Lock()
 
@@ -46,7 +46,8 @@ class VisitWorkbenches:
     ) -> Upload | None:
         """Read the visit's files; returns None if there are none. Raises InputError if no file can be used.
 
-        The visits from one `address` take turns. A program's calls share a visit, and take turns by their `call`.
+        The visits from one `address` take turns with the helper processes. A program's calls share a visit; each of
+        them takes turns by its own key, `call`.
         """
         upload = self.upload_of(visit)
         # Gradio names a file's folder after its content, so equal paths are equal files.
@@ -74,10 +75,10 @@ class VisitWorkbenches:
         return upload
 
     def open(self, visit: str, shared: Workbench, upload: Upload | None) -> Generator[str, None, Workbench]:
-        """The visit's workbench on its upload, or `shared` if there is none. Yields the progress before every batch.
+        """The visit's workbench on its upload, or `shared` without one. Yields the progress before every batch.
 
-        The embedder runs on the caller's thread, which also races. On another thread it would slow down the race, and
-        in a helper process it would need a second copy in memory. Other visitors may race between batches.
+        The embedder runs on the caller's thread, which also races: on another thread it would slow down the race, and
+        in a helper process it would be in memory twice. Other visitors may race between batches.
         """
         if upload is None:
             return shared
@@ -95,7 +96,7 @@ class VisitWorkbenches:
     def num_passages(self, visit: str) -> int | None:
         """How many passages the visit's documents have; None if it has no documents.
 
-        Before the first race this may be too low: passages that are too long for the embedder are split by then.
+        Before the first race this may be too low: only then are passages split that are too long for the embedder.
         """
         upload, workbench = self._visits.get(visit, (None, None))
         if workbench is not None:

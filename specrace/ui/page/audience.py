@@ -1,4 +1,4 @@
-"""Polls of the audience: the page on stage opens one, and phones that follow its link or QR code vote for a lane."""
+"""Polls of the audience: the page on stage opens a poll, and phones that follow its link or QR code vote for a lane."""
 
 from __future__ import annotations
 
@@ -27,13 +27,17 @@ from specrace.ui.wire import OpenedPoll, PollError, PollState, to_json
 from specrace.views.colours import HUES
 
 COOKIE = "specrace_voter"
+# Files that exist in Docker's and in Podman's containers.
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
+# Polls of a server, and voters in a poll.
 MAX_POLLS, MAX_VOTERS = 100, 5000
+# How many polls a visitor may open.
 POLLS_PER_HOUR = 20
+# Characters of a lane's title.
 MAX_TITLE = 60
-# How often all phones together may request the poll's state, so that a full hall does not slow down the race.
+# How often all phones together may request a poll's state, so that a full hall does not slow down the race.
 STATES_PER_S = 20
-# The shortest time after which a phone requests the state again.
+# The shortest time after which a phone may request the state again.
 MIN_WAIT_MS = 1500
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; font-src 'self'; "
@@ -47,7 +51,7 @@ class Poll:
     """A poll: which lane will win? `winner` is the index of a lane, None until the race has ended.
 
     `votes` maps a browser's random id to the index of a lane; nothing else about a voter is stored. `round` counts the
-    races that were voted on.
+    rounds, one for each race. `hues`: the number of each lane's colour. Whoever knows `key` can control the poll.
     """
 
     key: str
@@ -97,9 +101,9 @@ class Poll:
 
 
 class Audience:
-    """The polls of a server. Beyond MAX_POLLS the least recently used poll is dropped.
+    """The polls of a server, by code. Beyond MAX_POLLS the least recently used poll is dropped.
 
-    `network_address` is the server's URL on its network, if it has one; `root_path` the proxy's path to the page.
+    `network_address` is the server's URL on its network, or ""; `root_path` is the proxy's path to the page.
     """
 
     def __init__(
@@ -116,7 +120,7 @@ class Audience:
         self._rate = Rate(POLLS_PER_HOUR, HOUR_S, clock)
 
     def open(self, address: str | None, origin: Any) -> OpenedPoll:
-        """Open a poll. `origin` is the URL at which phones reach this server. Raises InputError."""
+        """Open a poll. `origin`: the scheme and host with which phones reach this server. Raises InputError."""
         parts = urlsplit(origin) if isinstance(origin, str) and len(origin) <= 300 else urlsplit("")
         if parts.scheme not in ("http", "https") or parts.netloc not in self._hosts:
             raise InputError("Phones do not reach this server under that address.")
@@ -217,7 +221,7 @@ def find_network_address(bound: Sequence[str], port: int) -> str:
 
 
 def _in_container() -> bool:
-    """Whether this is a container or WSL, whose network phones cannot reach."""
+    """Whether this runs in a container or in WSL, whose network phones cannot reach."""
     return any(map(os.path.exists, CONTAINER_FILES)) or "microsoft" in os.uname().release.lower()
 
 
@@ -225,7 +229,8 @@ def _local_address() -> str:
     """This machine's IP address on its network; "" if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Connecting a datagram socket sends nothing, but chooses the address that packets would come from.
+            # Connecting a datagram socket sends nothing, but chooses the address that packets would come from. This
+            # destination is reserved for documentation.
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:
@@ -233,7 +238,7 @@ def _local_address() -> str:
 
 
 def _with_json_errors(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
-    """`handle` with its errors turned into JSON answers."""
+    """Wrap `handle` to turn its errors into JSON answers."""
 
     async def answer(request: Request) -> Response:
         try:

@@ -1,4 +1,4 @@
-"""The visitor's own documents: a button that says how many are in use, their upload, and their passages."""
+"""The panel for the visitor's own documents: the field that uploads them, their passages, and the panel's button."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 
 BUTTON = "Your documents"
 TOGGLE = "() => specrace.toggleDocuments()"
-# Called when the files in the field have changed. Each is an object with the name that the visitor's machine gave it.
+# Called when the files in the field have changed. `orig_name` is a file's name on the visitor's machine.
 FILES_CHANGED = "(files) => specrace.documentsChanged((files ?? []).map((file) => file.orig_name))"
-# How many passages are listed, and how much of each, in characters.
+# How many passages are listed, and how many characters of each.
 MAX_LISTED, MAX_SHOWN = 300, 160
 
 
@@ -32,7 +32,7 @@ def build_documents(*, visible: bool) -> DocumentsPanel:
     """Build the panel, closed; `visible`: whether visitors may upload documents."""
     with gr.Column(visible=visible, elem_id="documents-host"), gr.Column(elem_id="documents"), gr.Row():
         files = gr.File(
-            # Any type is accepted here: if the field refused one file, Gradio would drop all of them.
+            # The field accepts any type: if it refused one file, Gradio would drop all of them.
             file_count="multiple",
             label=f"Drop documents: txt, md, html, pdf, docx, … up to {MAX_UPLOAD_FILES} files, 2 MB in all",
             height=200,
@@ -43,7 +43,7 @@ def build_documents(*, visible: bool) -> DocumentsPanel:
 
 
 def button_text(upload: Upload | None) -> str:
-    """What the button says: how many of the visitor's documents are in use."""
+    """The button's text, with the number of the visitor's documents in use, if any."""
     if upload is None:
         return BUTTON
     names = {passage.document for passage in upload.parse()[1]}

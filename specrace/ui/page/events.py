@@ -1,4 +1,4 @@
-"""What the page's events do on the server: they start and stop races, and describe what the next race runs on."""
+"""The handlers of the page's events: they start and stop races, and describe what the next race runs on."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class PageEvents:
     ) -> Job:
         """Put a race in the queue; `fields` are the question and the settings panel's values.
 
-        `again` decides after each run whether another run follows. If the visit's documents cannot be read, the job has
-        ended with the reason as its error. Raises InputError for a wrong value or over a limit.
+        `again` decides after each run whether another run follows. If the visit's documents cannot be read, the
+        returned job has ended, with the reason as its error. Raises InputError for a wrong value or over a limit.
         """
         question, model, dtype, servers, reference, lanes, *values = fields
         settings = dict(zip(race_request.OFFERED, values, strict=False))
@@ -88,7 +88,7 @@ class PageEvents:
         workbench = self._backend.worker.loading.workbench
         if workbench is None:
             raise InputError("The server's documents are not read yet; try again when the model is ready.")
-        # Documents from all over the collection, because it may have millions.
+        # A sample of documents at equal distances: there may be millions.
         documents = workbench.documents
         return suggest_questions(documents[:: max(1, len(documents) // NUM_SUGGESTED)][:NUM_SUGGESTED], NUM_SUGGESTED)
 
@@ -109,7 +109,7 @@ class PageEvents:
     def describe_choice(
         self, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request
     ) -> list[Any]:
-        """The status line, the texts about the documents, and the examples, after files or the model were changed."""
+        """The status line, the texts about the documents, and the examples, after files, model or dtype changed."""
         problem = ""
         try:
             upload = self._read(_visit(request), files, request)
@@ -125,13 +125,13 @@ class PageEvents:
         return [status, documents_panel.button_text(upload), documents_panel.list_passages(upload), *buttons]
 
     async def first_status(self, request: gr.Request) -> tuple[str, Any]:
-        """The status line while the server's model loads, and the timer, which stops once it is loaded."""
-        # This is checked before the status is read, so that the timer stops only after the last status was shown.
+        """The status line while the server's model loads, and the timer, which stops once loading has ended."""
+        # `settled` is read before the status, so that the timer stops only after the last status was shown.
         clock = gr.Timer(active=False) if self._backend.worker.loading.settled else gr.skip()
         return self._status(self._backend.workbenches.num_passages(_visit(request))), clock
 
     def describe_servers(self) -> str:
-        """HTML with a line on each of the operator's servers: whether it answers, and what it is."""
+        """HTML with a line on each of the operator's servers: whether it answers, and a sentence about it."""
         lines = [
             f"<p data-answers={str(health.answers).lower()}>{html.escape(health.sentence)}</p>"
             for health in self._backend.servers.health()
@@ -141,7 +141,7 @@ class PageEvents:
     def _status(self, num_passages: int | None, model: str = "", dtype: str = "") -> str:
         """The status line as JSON: what is being loaded, or what the next race runs on.
 
-        `num_passages` is the number of the visitor's own passages, if there are any.
+        `num_passages` is the number of the visitor's own passages; None if there are no documents of the visitor's own.
         """
         loading = self._backend.worker.loading
         workbench, text = loading.workbench, loading.status
@@ -155,7 +155,7 @@ class PageEvents:
 
 
 def read_link(request: gr.Request) -> list[Any]:
-    """The values that the page's address sets, in the order of `race_request.LINK`, then a note if one is invalid."""
+    """The values that the page's address sets, in the order of `race_request.LINK`; then a note if one is invalid."""
     skip = gr.skip()
     values, problem = race_request.read_link(dict(request.query_params))
     if "lanes" in values:

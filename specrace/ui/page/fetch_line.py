@@ -11,9 +11,9 @@ from specrace.ui.helper.fetcher import Fetcher
 from specrace.ui.page.settings_panel import model_choices
 from specrace.ui.races.model_choices import ModelChoices
 
-# Long, because each request takes some time from the race under way.
+# How often the page asks for the progress. Rarely, because each request takes time from the race under way.
 PERIOD_S = 2.0
-# A longer text gets a separate row.
+# A longer text gets a row of its own.
 MAX_SHORT_CHARACTERS = 60
 
 
@@ -46,6 +46,6 @@ class FetchLine:
         return [line, button, gr.Dropdown(choices=model_choices(list(self._models.offered))), timer]
 
     def choose(self, question: Any) -> list[Any]:
-        """The question, the fetched model's name, an empty line and no button: the button has been pressed."""
+        """What the button sets: the question, the model, an empty line and, since it has done its work, no button."""
         is_blank = not isinstance(question, str) or not question.strip()
         return [self._example if is_blank else question, self._fetcher.name, "", gr.Button(visible=False)]

@@ -1,4 +1,4 @@
-"""Replaces parts of Gradio's page, so that errors do not log what a visitor sent, and uploads have limits."""
+"""Replaces parts of Gradio's page, so that no error logs what a visitor sent, and uploads have limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Refusal(gr.Error):
-    """An error whose text is the bare sentence; Gradio's own class would quote it."""
+    """An error whose text is the bare sentence; that of `gr.Error` puts it in quotation marks."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence, print_exception=False)
@@ -54,7 +54,7 @@ class Refusal(gr.Error):
 class Page(gr.Blocks):
     """Gradio's page, but it never logs a component's error, which would quote the input, and never fetches a URL.
 
-    On a Space it requests no header and no fonts from Hugging Face.
+    On a Space it requests neither a header nor fonts from Hugging Face (`space_id` makes Gradio do so).
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -62,9 +62,9 @@ class Page(gr.Blocks):
         self.space_id = None
 
     async def process_api(self, block_fn: Any, inputs: list[Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Handle an event. Raises gr.Error with a sentence for the visitor."""
+        """Handle an event. Raises gr.Error with a sentence for the client."""
         if isinstance(request := kwargs.get("request"), Request):
-            # A tool's call has no Gradio session, so the key of its reader takes the place of the session hash.
+            # A tool's call has no Gradio session: its reader's key (`guard.reader_of`) takes the session hash's place.
             kwargs["request"] = gr.Request(request, session_hash=request.scope.get(READER))
         try:
             gradio_client.traverse(inputs, _check_file, _is_file)
@@ -79,8 +79,8 @@ class Page(gr.Blocks):
                 )
             return dict(await super().process_api(block_fn, inputs, *args, **kwargs))
         except InputError as error:
-            # The sentence may quote a visitor's text. It is escaped for the page, which shows it as HTML; programs get
-            # plain text.
+            # The sentence may quote a visitor's text. The page shows it as HTML, so it is escaped; programs get plain
+            # text.
             sentence = str(error) if block_fn.api_visibility == "public" else html.escape(str(error), quote=False)
             raise Refusal(sentence) from None
         except (ComponentProcessingError, ValidationError):
@@ -109,7 +109,7 @@ class CatchErrors:
 
         async def hold_start(message: Message) -> None:
             nonlocal body_sent
-            # Gradio sends the start of its answer before it looks for the event, which may not exist.
+            # Gradio sends the start of its answer before it looks up the event, which may not exist.
             if not body_sent and message["type"] == "http.response.start":
                 held.append(message)
                 return
@@ -129,16 +129,17 @@ class CatchErrors:
 
 
 def _may_read(scope: Scope) -> bool:
-    """Whether a request may go on; false for one that reads an event's answer which will not come.
+    """Whether a request may go on. One that asks for an event's answer may not if no answer will come.
 
-    Gradio would keep the connection open without end if the answer was read before, and cut it off if there was none.
+    If the answer was read before, Gradio would keep the connection open without end; if there is no such event, it
+    would cut the connection off.
     """
     is_read = scope["type"] == "http" and scope["method"] == "GET" and scope["path"].startswith(f"{API}/call/")
     return not is_read or is_pending(scope["app"], scope["path"].rstrip("/").rpartition("/")[2])
 
 
 def _explain(path: str, error: Exception) -> tuple[int, str]:
-    """The status and the sentence for a request that made Gradio fail; 500 if it is not the request's fault."""
+    """The status and the sentence for a request that made Gradio fail; the status is 500 if the fault is ours."""
     if isinstance(error.__cause__, HTTPException) and error.__cause__.status_code == 404:
         return 404, NO_EVENT
     if isinstance(error, KeyError | FnIndexInferError) and path.startswith(CALL_PATHS):
@@ -149,7 +150,7 @@ def _explain(path: str, error: Exception) -> tuple[int, str]:
 
 
 async def explain_bad_body(_: Request, error: Exception) -> Response:
-    """Say what is wrong with a request's body. FastAPI's answer would repeat the body, and fail if it contains NaN."""
+    """Say what is wrong with a request's body. FastAPI's own answer repeats the body, and fails if it contains NaN."""
     assert isinstance(error, RequestValidationError)
     problem = error.errors()[0]
     field = ".".join(str(part) for part in problem["loc"])
@@ -157,7 +158,7 @@ async def explain_bad_body(_: Request, error: Exception) -> Response:
 
 
 def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> list[Route]:
-    """Routes that receive documents. Gradio's routes, which they replace, accept any number of files of any kind."""
+    """Routes that receive uploaded files. Those of Gradio that they replace accept any number of files."""
 
     async def receive(request: Request) -> Response:
         address = address_of(request)
@@ -195,7 +196,7 @@ def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> 
 
 
 class DiskForm(MultiPartParser):
-    """Reads a form's files onto the disk; Starlette's own parser keeps up to 1 MB of each in memory."""
+    """Writes a form's files to disk; Starlette's own parser keeps up to 1 MB of each in memory."""
 
     spool_max_size = 1
 
@@ -208,7 +209,7 @@ class DiskForm(MultiPartParser):
 
 
 def _documents(form: FormData) -> list[tuple[str, UploadFile]]:
-    """The files in a form, each with a name that is safe on disk. Their content is checked later."""
+    """(name that is safe on disk, file) for each file in a form. Contents are checked later."""
     files = [file for file in form.getlist("files") if isinstance(file, UploadFile)]
     names = [gradio_client.strip_invalid_filename_characters(Path(file.filename or "").name) for file in files]
     return [(name if name.strip(". ") else "unnamed", file) for name, file in zip(names, files, strict=True)]
@@ -225,13 +226,13 @@ def _save(name: str, file: Any) -> str:
 
 
 def _is_file(value: Any) -> bool:
-    # Gradio's own check raises an error unless both values are strings.
+    # Wider than Gradio's own check, which fails if "meta" is not an object; `_check_file` refuses what is invalid.
     return isinstance(value, dict) and "path" in value and "meta" in value
 
 
 def _check_file(file: dict[str, Any]) -> dict[str, Any]:
     # Otherwise Gradio would download a URL, and read any file of the server: it checks paths only on a page that was
-    # launched, and this one is mounted.
+    # launched, but this one is mounted.
     is_valid = isinstance(file["path"], str) and isinstance(file["meta"], dict)
     if not is_valid or not Path(file["path"]).resolve().is_relative_to(Path(get_upload_folder()).resolve()):
         raise InputError(NOT_UPLOADED)

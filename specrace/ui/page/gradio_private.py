@@ -1,4 +1,4 @@
-"""The server's uses of Gradio's private parts: its queue's period, its HTML, sign-ins, tools.
+"""The server's uses of Gradio's private parts: the queue's polling, the page's HTML, sign-ins and MCP tools.
 
 The page's scripts use Gradio's DOM only through static/lib/gradio.js.
 """
@@ -36,10 +36,10 @@ OPEN_PATHS = tuple(f"{API}/{name}" for name in ("login_check", "app_id", "startu
 
 
 def limit_overhead(page: gr.Blocks) -> None:
-    """Make Gradio check its queue less often and keep fewer sessions.
+    """Make Gradio poll its queue less often and keep fewer sessions.
 
-    By default it checks a thousand times a second for events and a hundred times for progress, which slows down a race
-    in the same process, and every API call leaves a session behind.
+    By default it polls for events a thousand times a second and for progress a hundred times, which slows down a race
+    in the same process. Every API call leaves a session behind.
     """
     page._queue.sleep_when_free = QUEUE_PERIOD_S
     page._queue.progress_update_sleep_when_free = QUEUE_PERIOD_S
@@ -49,9 +49,9 @@ def limit_overhead(page: gr.Blocks) -> None:
 def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
     """Make a page's MCP tools call its endpoints in this process and answer in JSON.
 
-    `types` maps a parameter's name to its schema. By default Gradio calls its own server over HTTP: it would upload any
-    file of this machine that a caller names, and all callers would have this machine's address. MCP's resources and
-    prompts always use HTTP, so they are refused.
+    `types`: parameter -> its JSON schema, where Gradio's own does not fit. By default Gradio calls its own server over
+    HTTP: it would upload any file of this machine that a caller names, and all callers would have this machine's
+    address. MCP's resources and prompts always use HTTP, so they are refused.
     """
     server: Any = page.mcp_server_obj
     if server is None:
@@ -69,7 +69,7 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
         try:
             return prepare_call(name, arguments)
         except TypeError as error:
-            # Gradio's next sentence sends the caller to the page.
+            # Only the first sentence of Gradio's message: the second sends the caller to the page.
             raise ValueError(
                 f"{shorten(str(error).partition('. ')[0])}; tools/list has each tool's parameters."
             ) from None
@@ -97,7 +97,7 @@ def is_pending(app: Any, event: str) -> bool:
 
 
 class EarlyHead:
-    """ASGI middleware that inserts HTML at the start of the page's head, and what other sites show with links to it.
+    """ASGI middleware that inserts HTML at the start of the page's head, and its description for sites that link to it.
 
     Script modules run in the order of the HTML, and Gradio's option `head` would put ours after Gradio's own.
     """
@@ -118,7 +118,7 @@ class EarlyHead:
 
 
 def password_check(auth: str | None) -> Callable[[str, str], bool] | None:
-    """The function with which Gradio checks a sign-in; None if none is needed. `auth` is USER:PASSWORD."""
+    """The function with which Gradio checks a sign-in; None if `auth` (USER:PASSWORD) is None."""
     if auth is None:
         return None
 
@@ -159,7 +159,7 @@ def _has_signed_in(request: Request) -> bool:
 
 
 def _tokens(request: Request) -> dict[str, str | None]:
-    """The names of Gradio's cookies, with the visitor's tokens."""
+    """Gradio's cookies for sign-ins: name -> this browser's token, if any."""
     names = [f"access-token-{kind}{request.app.cookie_id}" for kind in ("", "unsecure-")]
     return {name: request.cookies.get(name) for name in names}
 

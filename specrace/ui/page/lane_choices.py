@@ -18,14 +18,14 @@ from specrace.drafters.base import Flag, Method, Option
 from specrace.engine.lane_name import LaneName, method_of, parse_lane
 from specrace.ui.races.race_request import check_lanes
 
-# Options of Gradio's events: of any event here, and of one that may show a warning.
+# Options of all of Gradio's events here.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-# Such an event goes through the queue, because Gradio shows the warnings of no other events.
+# Options of events that may show a warning: Gradio shows it only if the event goes through its queue.
 QUEUED: dict[str, Any] = QUIET | {"concurrency_limit": None}
 
 
 def boxes(lanes: Sequence[str]) -> list[tuple[str, str]]:
-    """(title, name) of each box, in the registry's order: our methods, and those of `lanes` that are not among them."""
+    """(title, name) of each box, in the registry's order: our methods, and those of `lanes` that a visitor added."""
     native = native_methods()
     added = [name for name in lanes if name not in native]
     order = list(METHODS)
@@ -40,12 +40,15 @@ def title_of(name: str) -> str:
 
 
 def choose(lanes: Sequence[str]) -> Any:
-    """The update of the boxes that ticks `lanes`, and shows a box for each."""
+    """The update of the boxes that ticks `lanes`; those without a box get one."""
     return gr.update(choices=boxes(lanes), value=list(lanes))
 
 
 def add_lane(lanes: Any, method: Any, text: Any) -> tuple[Any, Any]:
-    """The boxes with one more lane, ticked, and an empty field of options. Shows the reason if it cannot be added."""
+    """The boxes with one more lane, ticked, and an empty options field. If the lane cannot be added, shows why.
+
+    `text`: the lane's options, such as "n=3, prefix=2".
+    """
     parts = [part.strip() for part in str(text or "").replace(":", ",").split(",") if part.strip()]
     name = ":".join([str(method or ""), *(part.replace(" ", "") for part in parts)])
     update = _with_lane(lanes, name)
@@ -53,9 +56,9 @@ def add_lane(lanes: Any, method: Any, text: Any) -> tuple[Any, Any]:
 
 
 def duplicate_lane(method: Method, lanes: Any, *values: Any) -> list[Any]:
-    """The boxes with one more lane of the method, ticked, with these `values` of its options; then the fields, emptied.
+    """The boxes with one more lane of the method, ticked, with these `values` of its options; then its fields, emptied.
 
-    The reason is shown if the lane cannot be added, for instance because no option was changed.
+    If the lane cannot be added, for instance because no option was changed, shows why.
     """
     changed = {
         option.name: value for option, value in zip(method.options, values, strict=True) if is_set(option, value)
@@ -101,9 +104,9 @@ def build_adder(lanes: gr.CheckboxGroup) -> None:
 
 
 def build_duplicator(method: Method, lanes: gr.CheckboxGroup, fields: Sequence[gr.components.Component]) -> None:
-    """Build the button that makes a lane of its own from the method's `fields`."""
+    """Build the button that adds a lane with the options in the method's `fields`."""
     button = gr.Button("Duplicate lane", size="sm", elem_id=f"duplicate-{method.name}", elem_classes="duplicate")
-    # A partial of a function has no name, which Gradio wants.
+    # `api_name=False`: Gradio would name the event after its function, but a partial has no name.
     button.click(partial(duplicate_lane, method), [lanes, *fields], [lanes, *fields], api_name=False, **QUEUED)
 
 
@@ -121,7 +124,7 @@ def _warn(error: InputError) -> None:
 
 
 def _describe_options(name: str) -> dict[str, Any]:
-    """The texts of the field for the options of an added lane."""
+    """The texts of the options field, for the method `name`."""
     method = find_method(name)
     described = [_describe_option(option) for option in method.options]
     first = [f"{option.name}={str(option.default).lower()}" for option in method.options[:2]]

@@ -44,16 +44,17 @@ from specrace.ui.visitor_limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.ui.wire import StageSettings, to_values
 from specrace.views.colours import hue_style
 
+# How often the page asks for the status while the model loads.
 STATUS_PERIOD_S = 0.5
-# JavaScript for Gradio's hooks, which calls functions of main.js.
+# JavaScript that Gradio runs: calls of the functions that main.js offers.
 DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
 DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
 ANNOUNCE_REQUEST = "() => specrace.announceRequest()"
 TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
 FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-# The options of events that any number of visitors may cause at a time. Gradio's preprocessing is left out, because it
-# would copy each upload to a temporary file.
+# The options of events without a limit on how many are handled at a time. Gradio's preprocessing is left out, because
+# it would copy each upload to a temporary file.
 UNLIMITED: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": False}
 
 
@@ -82,10 +83,11 @@ def build_page(
 ) -> gr.Blocks:
     """Build the page that races on `backend`, which may still be loading its model.
 
-    `examples` are questions to try, and `gallery` has recorded races to watch.
+    `examples`: questions to try. `gallery`: recorded races to watch. `opening_preset`: fills the settings at first.
     """
     models, limits = backend.models, backend.visitors.limits
     events = PageEvents(backend, examples)
+    # `delete_cache`: every 10 minutes Gradio deletes files that are older than an hour.
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, race, stop, documents_button, settings = _build_top_bar(takes_files=limits.uploads)
         documents = documents_panel.build_documents(visible=limits.uploads)
@@ -106,7 +108,7 @@ def build_page(
         if fetcher is not None:
             line = FetchLine(fetcher, models, next(iter(examples), ""))
             _connect_fetching(page, parts, line, events)
-        # Gradio's own way to stop would cancel the race's event, but the results so far have yet to arrive.
+        # Not Gradio's `cancels`, which would cancel the race's event: the results so far have yet to arrive.
         stop.click(events.stop, None, None, queue=False, **QUIET)
         documents_button.click(None, None, None, js=documents_panel.TOGGLE, **QUIET)
         _connect_settings(page, parts, events, has_servers=bool(backend.servers.names))
@@ -148,7 +150,7 @@ def _connect_start(parts: Components, events: PageEvents) -> None:
 
 
 def _connect_settings(page: gr.Blocks, parts: Components, events: PageEvents, *, has_servers: bool) -> None:
-    """Let a button open the settings. It also asks whether the servers answer, as the page does when it loads."""
+    """Let a button open the settings. The page asks whether the servers answer when it loads, and at this button."""
     parts.settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
     if has_servers:
         moments = [page.load, parts.settings.click]
@@ -206,7 +208,7 @@ def build_replay(gallery: Gallery, visitors: Visitors, num_offered: int) -> gr.B
 
 
 def page_style() -> str:
-    """The page's style element, used because Gradio's option `css` rewrites selectors and drops container queries."""
+    """The page's style element. Gradio's option `css` would rewrite selectors and drop container queries."""
     return f"<style>{stage_style()}{settings_panel.lane_style()}</style>"
 
 
@@ -241,10 +243,10 @@ def mount_options(
         "head": page_style(),
         "footer_links": ["api"],
         "run_history": False,
-        # Gradio rejects an upload above this size. The page never sends one (limitUploads in gradio.js).
+        # Gradio rejects larger uploads. The page never sends one (limitUploads in gradio.js).
         "max_file_size": MAX_UPLOAD_FILES * MAX_UPLOAD_BYTES,
         "pwa": False,
-        # A Space would turn this on: a second server, in Node, would have to start before this one answers.
+        # A Space would turn this on; then a second server, in Node, would have to start before this one answers.
         "ssr_mode": False,
         "enable_monitoring": False,
         "mcp_server": mcp,
@@ -258,9 +260,9 @@ def mount_options(
 
 
 def _middleware(visitors: Visitors, audience: Audience, head: str, frame_ancestors: Sequence[str]) -> list[Middleware]:
-    """The middleware of the page, the outermost first. `head` is HTML for the page's head.
+    """The middleware of the page, the outermost first. `head` is HTML for the start of the page's head.
 
-    The page's scripts read constants from it as they run, which is before Gradio adds its own `head`.
+    It holds constants that the page's scripts read as they start, before Gradio has added its option `head`.
     """
     return [
         Middleware(SignedIn, visitors=visitors),
@@ -353,7 +355,7 @@ def _build_stage(
 
 
 def _player(gallery: Gallery) -> Callable[[Any], dict[str, str]]:
-    """`gallery.play_recorded` as a plain function: Gradio sets an attribute on it, which a bound method refuses."""
+    """`gallery.play_recorded` as a plain function: Gradio sets an attribute on it, as it cannot on a bound method."""
 
     def play_recorded(name: Any) -> dict[str, str]:
         return to_values(gallery.play_recorded(name))  # type: ignore[no-any-return]

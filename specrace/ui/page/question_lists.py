@@ -17,7 +17,7 @@ from specrace.ui.page.events import PageEvents
 from specrace.ui.server.visitors import TooManyError
 from specrace.ui.wire import ListedMessage, SuggestedMessage, to_json
 
-# JavaScript: it gets the values of the page's fields, and returns those with which the list's next question is raced.
+# JavaScript: it gets the values of a race's fields, and returns them for the list's next question.
 NEXT_QUESTION = "(...values) => specrace.nextQuestion(values)"
 NO_QUESTION = "No question can be made from these documents; type some."
 
@@ -29,13 +29,13 @@ def connect_lists(
     stage: gr.HTML,
     options: dict[str, Any],
 ) -> None:
-    """Build the hidden buttons that the page's scripts press. The stage gets the answers.
+    """Build the hidden buttons that the page's scripts press. The answers go to the stage.
 
-    `inputs` are the fields of a race, with `files` second; `options` are passed on to Gradio's events.
+    `inputs` are a race's fields, the second of which is `files`; `options` are passed on to Gradio's events.
     """
     listed = ListEvents(events)
     race = gr.Button("Race the next question", visible="hidden", elem_id="race-listed")
-    # `api_name=False`: else the function would take the API's name, `race`.
+    # `api_name=False`: otherwise this event would take the name of the API's endpoint, `race`.
     race.click(listed.race, inputs, stage, js=NEXT_QUESTION, api_name=False, **options)
     suggest = gr.Button("Suggest questions", visible="hidden", elem_id="suggest-listed")
     suggest.click(listed.suggest, files, stage, api_name=False, **options)
@@ -51,7 +51,7 @@ class ListEvents:
         self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, servers: Any, reference: Any,
         request: gr.Request, lanes: Any, *values: Any,
     ) -> str:  # fmt: skip
-        """Put the race of a question in the queue; it runs once. Returns a message as JSON."""
+        """Put the race of a list's question in the queue; it runs once. Returns a ListedMessage as JSON."""
         fields = (question, model, dtype, servers, reference, lanes, *values)
 
         def submit() -> ListedMessage:
@@ -63,7 +63,7 @@ class ListEvents:
         return to_json(_answer(submit))
 
     def suggest(self, files: list[dict[str, Any]] | None, request: gr.Request) -> str:
-        """Questions about the documents in use, or why there are none, as JSON."""
+        """Questions about the documents in use, or why there are none: a SuggestedMessage as JSON."""
         try:
             questions = list(self._events.suggest(files, request))
         except InputError as error:
@@ -72,7 +72,7 @@ class ListEvents:
 
 
 def _answer(submit: Callable[[], ListedMessage]) -> ListedMessage:
-    """The message of a submitted race, or why there is no race."""
+    """The message that `submit` returns, or one that says why there is no race."""
     try:
         return submit()
     except TooManyError as error:

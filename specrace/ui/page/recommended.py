@@ -1,4 +1,4 @@
-"""*Race these settings*: sets the lanes and options that *Your logs* recommends, and races."""
+"""The button *Race these settings*: sets the lanes and options that *Your logs* recommends, and races."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from specrace.drafters import find_method, native_methods
 from specrace.ui.page import lane_choices
 from specrace.ui.page.settings_panel import COMMON, Panel, recommended_preset
 
-# JavaScript: the settings to set, as JSON, and what follows once they are set.
+# JavaScript: one returns the settings to set, as JSON; the other races once they are set.
 TAKE, RACE = "() => [specrace.takeRecommended()]", "() => specrace.raceRecommended()"
-# The settings of a lane have a few words; a visitor may send any text.
+# Characters of the settings that are read. A lane's settings are short, but a client may send any text.
 MAX_CHARACTERS = 2000
 
 
 def connect_recommended(question: gr.Textbox, panel: Panel, options: dict[str, Any]) -> None:
     """Build the hidden button that the page's scripts press. `options` are passed on to Gradio's events.
 
-    `question` could be any field, because JavaScript sends the settings in place of its value.
+    The event's input is `question`, but any field would do: JavaScript sends the settings in place of its value.
     """
     button = gr.Button("Race these settings", visible="hidden", elem_id="race-recommended")
     filled = [*panel.common, *panel.options.values()]
@@ -31,7 +31,7 @@ def connect_recommended(question: gr.Textbox, panel: Panel, options: dict[str, A
 
 
 def choose_recommended(text: Any) -> list[Any]:
-    """The values of the panel's fields for {"method": ..., "num_draft": ..., "options": {...}}; other fields stay.
+    """The values of the panel's fields for {"method": ..., "num_draft": ..., "options": {...}}; others are unchanged.
 
     Raises InputError for anything else.
     """

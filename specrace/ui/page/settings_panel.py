@@ -28,7 +28,7 @@ DEFAULTS: dict[str, Any] = {"lanes": list(DEFAULT_LANES)} | {
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings that one press applies: the values of COMMON, and lanes' options, that differ from the defaults."""
+    """Settings that one press applies. `common` (by names in COMMON) and lanes' `options` differ from the defaults."""
 
     name: str
     help: str
@@ -62,7 +62,7 @@ def opening_values(preset: Preset | None, max_tokens: int) -> dict[str, Any]:
 def recommended_preset(settings: Mapping[str, Any]) -> Preset:
     """The preset for the content of a settings file (`exports.specrace.read_settings`).
 
-    Another engine's drafter has no fields for its options, so they are in its lane's name.
+    The panel has no fields for the options of another engine's drafter, so they are in the lane's name.
     """
     options = dict(settings)
     name, num_draft = options.pop("method"), options.pop("num_draft")
@@ -102,7 +102,7 @@ def build_panel(
 ) -> Panel:
     """Build the panel, with choices of `models`, `dtypes` and `servers`, filled by `opening_preset` if there is one.
 
-    Without heads, the lanes that draft with a trained head are grey; without a draft model, those that draft with one.
+    Without heads, the lanes that draft with a trained head are grey; without a draft model, those that need one.
     """
     limits = limits or VisitorLimits()
     max_tokens = limits.race_tokens
@@ -137,7 +137,7 @@ def build_panel(
 def lane_style() -> str:
     """CSS that hides the options of lanes that are not ticked, and greys lanes that lack a head or a draft model."""
     hidden = '#settings:not([data-lanes~="{0}"]) #options-{0} {{ display: none; }}\n'
-    # The words keep their contrast, because the lane can be ticked all the same.
+    # The text stays readable, because such a lane can be ticked all the same.
     grey = (
         '#lanes.{1} label:has(input[name="{0}"]:not(:checked)) '
         "{{ border-style: dashed; color: var(--dim); font-style: italic; }}\n"
@@ -169,10 +169,7 @@ def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
 
 
 def _lanes_field(*, has_heads: bool, has_draft_model: bool) -> gr.CheckboxGroup:
-    """The boxes of the lanes. Lanes that need a trained head or a draft model that is not there are grey.
-
-    `info` says why.
-    """
+    """The boxes of the lanes. Those that lack a trained head or a draft model are grey; the field's `info` says why."""
     needs = [(has_heads, head_lanes(), "a trained head"), (has_draft_model, draft_model_lanes(), "a draft model")]
     missing = "".join(
         f" {_list_titles(lanes)} need {what}, which this server's model lacks." for has, lanes, what in needs if not has
@@ -188,15 +185,15 @@ def _lanes_field(*, has_heads: bool, has_draft_model: bool) -> gr.CheckboxGroup:
 
 
 def _list_titles(lanes: Iterable[str]) -> str:
-    """The titles of our own methods among `lanes`, as in "Medusa, EAGLE and Hybrid"."""
+    """The titles of our own methods among `lanes` in words, as in "Medusa, EAGLE and Hybrid"."""
     *titles, last = (method.title for name, method in native_methods().items() if name in set(lanes))
     return f"{', '.join(titles)} and {last}"
 
 
 def _servers_fields(names: Sequence[str]) -> tuple[gr.CheckboxGroup, gr.Dropdown, gr.HTML]:
-    """The operator's servers, as many of them ticked as fit beside the default lanes; their reference; their health.
+    """The fields of the operator's servers: boxes, as many ticked as fit beside the default lanes; reference; health.
 
-    With one server there is no choice of a reference: vanilla is the only other lane.
+    With one server there is no other server to compare it with, so the choice of a reference is hidden.
     """
     field = gr.CheckboxGroup(
         list(names),
@@ -237,7 +234,7 @@ def _setting_field(setting: Setting) -> gr.components.Component:
     texts: dict[str, Any] = {"label": setting.label, "info": info}
     if setting.default is None:
         return gr.Textbox("auto", max_lines=1, **texts)
-    # Without minimum and maximum: Gradio's refusal would not name the field, `Setting.check` does.
+    # Without minimum and maximum: Gradio's refusal would not name the field; that of `Setting.check` does.
     return gr.Number(min(setting.default, high), step=setting.step, **texts)
 
 
@@ -280,7 +277,7 @@ def _option_field(method: Method, option: Option) -> gr.components.Component:
     low, high = option.bounds.low, option.bounds.high
     gpu_default = method.accelerator.get(option.name)
     on_gpu = f"; on a GPU {gpu_default}" if gpu_default is not None and gpu_default != option.default else ""
-    # Not gr.Number, which shows an empty field as 0.
+    # Not a gr.Number, which would show an empty field as 0.
     return gr.Textbox(
         label=label,
         placeholder=f"default: {option.default}",

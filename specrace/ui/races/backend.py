@@ -1,4 +1,4 @@
-"""What stands behind a page that races: the page's events, its endpoints and its routes share it."""
+"""The objects that the events, endpoints and routes of a page that races share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specrace.ui.server.visitors import Visitors
 class Backend:
     """The worker that races, the models on offer, what visitors have used of their limits, and their documents.
 
-    `servers`: those that the operator named, beside which visitors may race.
+    `servers`: the operator's servers, beside which visitors may race.
     """
 
     worker: Worker
@@ -35,7 +35,7 @@ class Backend:
         visitors: Visitors | None = None,
         servers: NamedServers | None = None,
     ) -> Backend:
-        """A backend for a worker, without any visitor's documents yet."""
+        """A backend for a worker; no visitor has documents yet."""
         workbenches = VisitWorkbenches(worker.other_work.read_uploads)
         return cls(worker, models or ModelChoices(), visitors or Visitors(), workbenches, servers or NamedServers())
 
@@ -51,7 +51,7 @@ class Backend:
         servers: Any = None,
         reference: Any = None,
     ) -> VisitorRequest:
-        """Check a race as a client at `address` requested it (see `parse_request`), and count it.
+        """Check the values of a race that a client at `address` sent (`parse_request`), and count the race.
 
         Raises InputError for a wrong value, for a model or a server that is not offered, or if the visitor is over a
         limit.

@@ -22,6 +22,7 @@ from specrace.views.reel import ReelParts, part_json
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
+# How long a job may run, preparation included; waiting does not count.
 RACE_LIMIT_S = 600.0
 # A race that is still being prepared after this time lets waiting races go first.
 TURN_S = 2.0
@@ -41,9 +42,9 @@ log = logging.getLogger(__name__)
 class Job:
     """A race that waits, runs or has ended. The worker's thread appends to `events`.
 
-    A page's race (`for_page`) also collects `parts` of its reel (`specrace.views.reel`) until the page's stream removes
-    them. A part is a pair: its kind ("head", "step", "end", "again") and JSON. The page claims its race by `key`. With
-    `is_race` False the job is other work for the worker's thread: it has no events, and telemetry does not count it.
+    A page's race (`for_page`) also collects the `parts` of its reel (`specrace.views.reel`), as pairs of a kind (see
+    PARTS) and JSON; the page's stream removes them. The page claims its race by `key`. With `is_race` False the job is
+    other work for the worker's thread: it has no events, and telemetry does not count it.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Job:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the time in which a page had to claim the job is over."""
+        """Whether no page claimed the job in time."""
         return time.monotonic() > self.claim_deadline
 
     @property
@@ -105,7 +106,7 @@ class Job:
         self._stop.set()
 
     def unwatch(self) -> None:
-        """Stop the race and make no more parts, because nobody watches it any longer."""
+        """Stop the race, and make no more parts: nobody watches it any longer."""
         self._reel = None
         self.stop()
 
@@ -114,7 +115,7 @@ class Job:
         return self._done.wait(timeout)
 
     def skip(self, error: str = "", outcome: str = "stopped") -> None:
-        """End the job without running it."""
+        """End the job without running it; `outcome` is one of telemetry's OUTCOMES."""
         self.error = error
         self._end(outcome)
 
@@ -123,7 +124,7 @@ class Job:
     ) -> None:
         """Run the race on the worker's thread until it ends or, while it is being prepared, until its turn is over.
 
-        After such a turn, another call continues the race. Raises nothing: `error` says what went wrong.
+        In the second case another call continues the race. Raises nothing: `error` says what went wrong.
         `describe_other_work` says what else the server has done since a moment on the monotonic clock.
         """
         turn_began, outcome = time.monotonic(), ""
@@ -161,7 +162,7 @@ class Job:
         self._done.set()
 
     def _add(self, event: Event, describe_other_work: Callable[[float], str]) -> None:
-        """Store an event. What else the server did during the race is added to the notes on the results."""
+        """Store an event. Notes on results are extended by what else the server did during the race."""
         if isinstance(event, Started):
             self._started_at = time.monotonic()
             self._telemetry.began(self.number, event, self._started_at - self._requested_at)

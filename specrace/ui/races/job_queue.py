@@ -1,4 +1,4 @@
-"""The queue of jobs: who may add a job, in which order jobs run, and which page may watch a job."""
+"""The queue of jobs: who may add one, in which order they run, and which page may watch one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specrace.ui.visitor_limits import VisitorLimits
 
 @dataclass
 class Starting:
-    """A visit's race that is about to be submitted, and whether the visit has stopped its races meanwhile."""
+    """A race that a visit is about to submit. `stopped`: the visit has stopped its races meanwhile."""
 
     visit: str
     stopped: bool = False
@@ -30,8 +30,8 @@ class Starting:
 class JobQueue:
     """The job that runs and those that wait: first come, first served. All threads may use it.
 
-    A job that is still being prepared after its turn goes to the end of the queue. Jobs wait while `loading` is not
-    settled.
+    A job that is still being prepared after its turn (`Job.work`) goes to the end of the queue. The worker takes the
+    first job once `loading` is settled.
     """
 
     def __init__(self, loading: LoadState, limits: VisitorLimits, telemetry: Telemetry) -> None:
@@ -41,11 +41,12 @@ class JobQueue:
         self.closing = False
         self._waiting: list[Job] = []
         self._current: Job | None = None
+        # Key -> a job that no page has claimed yet.
         self._offered: dict[str, Job] = {}
         self._starting: list[Starting] = []
         self._change = threading.Condition()
         telemetry.watch_queue(lambda: len(self._waiting), lambda: self._current is not None)
-        # Numbers also grow across restarts, so that an open page never mistakes a new race for an old one.
+        # They start at the time, to grow across restarts: an open page never mistakes a new race for an old one.
         self._numbers = itertools.count(int(time.time()))
 
     def close(self) -> None:
@@ -58,8 +59,8 @@ class JobQueue:
     def submit(self, visit: str, run: RunRace, *, for_page: bool = True, is_race: bool = True) -> Job:
         """Add a race to the queue, or with `is_race` False other work for the worker's thread.
 
-        A page has one race: its earlier one is stopped. An API client may have `races_at_once`. Raises InputError if
-        the client has that many, or if the queue is full.
+        A page has one race: its earlier one is stopped. An API client may have `races_at_once` unfinished jobs. Raises
+        InputError if the client has that many, or if the queue is full.
         """
 
         def is_replaced(job: Job) -> bool:
@@ -71,7 +72,7 @@ class JobQueue:
             others = [job for job in self._unfinished() if not is_replaced(job)]
             if not for_page:
                 self._check_client_jobs(sum(job.visit == visit for job in others))
-            # Once the model is loaded, the first of these jobs is running, or about to run, and does not wait.
+            # Once loading is settled, the first of the other jobs runs or is about to run, so it does not wait.
             self._check_waiting(len(others[1:] if self._loading.settled else others))
             self._end_jobs(is_replaced)
             job = Job(next(self._numbers), visit, run, self._telemetry, for_page=for_page, is_race=is_race)

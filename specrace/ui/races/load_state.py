@@ -1,4 +1,4 @@
-"""Loading the server's workbench: how far it has come, and what it ended with."""
+"""The loading of the server's workbench: its progress and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TOO_LARGE = "The server has too little memory to load model and documents; start it with smaller ones."
 
-# Loads the workbench. Passes a line about its progress, and finally a line about what it loaded, to its argument.
+# Loads the workbench. Calls its argument with lines about the progress and, last, a line about what it loaded.
 Load = Callable[[Callable[[str], None]], "Workbench"]
 
 log = logging.getLogger(__name__)

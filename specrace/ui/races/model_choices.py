@@ -1,4 +1,4 @@
-"""The models that visitors may choose, and the one chosen last. Models load on the worker's thread only."""
+"""The models that visitors may choose, and the one chosen last. Models are loaded on the worker's thread only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class ModelChoices:
     """The models and dtypes on offer. `offered` maps names to folders or hub ids; no other model is ever loaded.
 
-    `has_heads`: the server's default model has trained heads; `has_draft_model`: it has a smaller model to draft with.
+    `has_heads`: whether the server's default model has trained heads; `has_draft_model`: whether it has a draft model.
 
-    The server's default model always stays loaded. The model that a visitor chose last also stays loaded, with the
+    The default model always stays loaded. The model that a visitor chose last also stays loaded, in a workbench on the
     server's documents, until another one is chosen.
     """
 

@@ -15,7 +15,7 @@ from specrace.engine.spec import RaceSpec
 if TYPE_CHECKING:
     from specrace.workbench import Beside
 
-# A server is asked for its health at most this often, however many visitors look.
+# A server is asked for its health at most once in this time, however many visitors look.
 HEALTH_S = 15.0
 
 
@@ -29,11 +29,11 @@ class Health:
 
 
 class NamedServers:
-    """The servers' `names`, and what they are used for.
+    """The servers' `names`, and functions to race with them and to ask for their health.
 
     `race_beside`: (names, reference) -> a function that adds the lanes of these servers to a race, and compares them
-    with the server `reference`, or with vanilla if it is "". `describe`: name -> what answers at that server's address;
-    it raises InputError if that engine cannot race.
+    with the server `reference`, or with vanilla if it is "". `describe`: name -> a sentence about what answers at that
+    server's address; raises InputError if it cannot race. `clock` returns seconds.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class NamedServers:
         return str(value)
 
     def beside(self, chosen: Sequence[str], reference: str = "") -> Beside | None:
-        """A function that adds the lanes of these servers to a race, compared with `reference`; None without servers.
+        """A function that adds the lanes of these servers to a race; None if there is nothing to add.
 
-        `reference`: one of the servers; "" for vanilla.
+        They are compared with `reference`: one of the servers, or "" for vanilla.
         """
         return self._race_beside(chosen, reference) if chosen and self._race_beside is not None else None
 

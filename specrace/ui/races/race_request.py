@@ -1,4 +1,4 @@
-"""Checks a race that a visitor requested. The page keeps its fields within bounds, but a client may send any JSON."""
+"""Checks a visitor's request for a race. The page keeps its fields within bounds, but a client may send any JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 
 # Maximum number of characters of a lane's name or an option's value.
 MAX_WORD = 40
-# Maximum number of draft tokens in a step. Options may ask for more: lookahead with N 16, W 64, G 64 drafts 1919.
+# Maximum number of draft tokens in a step. A method's options allow more: lookahead with N 16, W 64, G 64 drafts 1919.
 MAX_TREE = 512
 # The settings that a visitor may choose.
 OFFERED = tuple(name for name, setting in SETTINGS.items() if setting.link)
@@ -46,7 +46,7 @@ class VisitorRequest:
 def parse_request(
     question: Any, lanes: Any, settings: Mapping[str, Any], options: Any = None, model: Any = "", dtype: Any = ""
 ) -> VisitorRequest:
-    """Check a race's values as a client sent them. `settings` maps names to values; missing ones get their defaults.
+    """Check the values of a race that a client sent. `settings`: name -> value; missing ones get their defaults.
 
     Raises InputError about the first wrong value.
     """
@@ -61,9 +61,9 @@ def parse_request(
 
 
 def read_link(query: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """The values that a link's parameters set on the page, by name, and what is wrong with the first wrong one.
+    """The values that a link's parameters set on the page, by name, and what is wrong with the first wrong parameter.
 
-    A wrong parameter sets nothing, and the others are kept; "" if none is wrong.
+    A wrong parameter sets nothing, and the others are kept. The second result is "" if no parameter is wrong.
 
     >>> read_link({"q": "Why?", "lanes": "trie", "seed": "3", "tokens": "99999", "autorun": "1"})[0]
     {'question': 'Why?', 'lanes': ['vanilla', 'trie'], 'seed': 3}
@@ -93,7 +93,7 @@ def _read_parameter(name: str, text: str) -> Any:
 
 
 def check_lanes(value: Any) -> tuple[str, ...]:
-    """Check the names of lanes. Returns them in the registry's order, always with vanilla. Raises InputError."""
+    """Check the names of lanes. Returns them, and vanilla, in the registry's order. Raises InputError."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
         raise InputError("The lanes are not a list of names; tick one to six of them.")
     names = parse_lanes([*(() if "vanilla" in value else ("vanilla",)), *value], {})
@@ -126,7 +126,7 @@ def _to_int(number: Any) -> Any:
 
 
 def _check_trees(spec: RaceSpec) -> None:
-    """Raise InputError if a lane would draft more tokens in a step than a shared machine should verify."""
+    """Raise InputError if a lane would draft more than MAX_TREE tokens in a step, for the sake of other visitors."""
     for lane in spec.lanes:
         plan = plan_lane(spec, lane, "cuda")  # defaults are larger on a GPU than on a CPU
         if plan.num_draft > MAX_TREE:

@@ -28,11 +28,12 @@ from specrace.ui.server.guard import RACE
 from specrace.ui.wire import AgainMessage, EndMessage, HeadMessage, NoteMessage, StepMessage, to_json
 from specrace.views.frames import report
 
+# The time between two batches.
 PERIOD_S = 1 / 18
-# The steps of a race are held back for this long. A race that ends sooner is sent in one piece, so that the page knows
-# its length from the start.
+# A race's steps are held back for this long after its first part. A race that ends sooner is sent in one piece, so that
+# the page knows its length from the start.
 HOLD_S = 1.0
-# The message for parts of a kind (`Job.parts`).
+# Kind of part (`Job.parts`) -> the message that carries such parts.
 MESSAGES = {"head": HeadMessage, "step": StepMessage, "end": EndMessage, "again": AgainMessage}
 
 
@@ -59,22 +60,23 @@ class RaceStream(StreamingResponse):
 
 
 def watch_route(worker: Worker) -> Route:
-    """The route by which a page claims the race that was offered under a key, and receives its messages."""
+    """The route RACE/KEY, by which a page claims the race that was offered under this key and receives its messages."""
 
     async def watch(request: Request) -> Response:
         job = worker.queue.claim(request.path_params["key"])
         return Response(status_code=404) if job is None else RaceStream(worker, job)
 
-    # Below Gradio's own prefix, which proxies pass on.
+    # RACE is below Gradio's own prefix, which proxies pass on.
     return Route(f"{RACE}/{{key}}", watch)
 
 
 async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
-    """Yield a job as JSON messages, from its wait in the queue to its end. Closing the generator stops the race.
+    """Yield a race as JSON messages, from its wait in the queue to its end. Closing the generator stops the race.
 
     A NoteMessage says why the race has not started, or why it did not finish; the other messages have parts of its
     reel.
     """
+    # `held_until` is set when the race's first part comes.
     last_note, held_until = "", inf
     due = time.monotonic()
     try:
@@ -100,7 +102,7 @@ async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
 
 
 def take_messages(job: Job, *, held: bool) -> Iterator[str]:
-    """Remove the parts that the job has so far, and yield them; neighbours of one kind share a message.
+    """Remove the parts that the job has so far, and yield them as messages; neighbours of one kind share one.
 
     If `held`, steps and the parts after them stay in the job until the race has finished.
     """

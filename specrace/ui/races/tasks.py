@@ -23,7 +23,7 @@ def race_task(
     upload: upload_reader.Upload | None = None,
     again: Callable[[Repeated], bool] = lambda _: False,
 ) -> RunRace:
-    """A task that runs the requested race; `again` decides after each run whether another run follows."""
+    """A function that runs the requested race; `again` decides after each run whether another run follows."""
 
     def run(workbench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
         visit_workbench = yield from backend.workbenches.open(visit, workbench, upload)
@@ -44,7 +44,10 @@ def retrieval_task(
     upload: upload_reader.Upload | None,
     hits: list[Hit],
 ) -> RunRace:
-    """A task that retrieves passages for a question, and appends them to `hits`."""
+    """A function that retrieves passages for a question, and appends them to `hits`; it yields no events.
+
+    `passages`: their number; None for the automatic number.
+    """
 
     def run(workbench: Workbench, _: Callable[[], bool]) -> Iterator[Event | str]:
         visit_workbench = yield from backend.workbenches.open(visit, workbench, upload)

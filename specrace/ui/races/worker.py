@@ -16,8 +16,7 @@ from specrace.ui.visitor_limits import VisitorLimits
 class Worker:
     """Loads the workbench behind the page, then runs one job after the other.
 
-    `other_work` starts and ends with the worker, and is mentioned in the results of the races that it may have slowed
-    down.
+    `other_work` starts and ends with the worker. Results of races that it may have slowed down mention it.
     """
 
     def __init__(
@@ -31,7 +30,7 @@ class Worker:
         self.other_work = other_work or OtherWork()
         self.loading = LoadState(load)
         self.queue = JobQueue(self.loading, limits or VisitorLimits(), self.telemetry)
-        # Random, so that a page recognises a new server even if the clock was set back.
+        # Random, so that a page recognises a restarted server even if the clock, and so races' numbers, went back.
         self.server_id = secrets.token_urlsafe(8)
         self._thread = threading.Thread(target=self._work, name="race", daemon=True)
 
@@ -45,7 +44,7 @@ class Worker:
         self.other_work.close()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the thread; False if it runs on after `timeout` seconds, since loading a model cannot be stopped."""
+        """Wait for the thread. Returns False if it still runs after `timeout` seconds: loading cannot be stopped."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -70,6 +69,6 @@ class Worker:
                 job.work(self.loading.workbench, self.queue.others_wait, self.other_work.describe_since)
             self.queue.give_back(job)
             if job.done:
-                # While the thread waits, this reference would keep the visitor's documents in memory.
+                # While the thread waits for a job, this reference would keep the visitor's documents in memory.
                 job = None
                 return_memory()

@@ -1,7 +1,8 @@
 """Races on Hugging Face's ZeroGPU, which lends a GPU for one function call, in a process forked for that call.
 
-Whatever needs no model (retrieval, the prompt, limits, texts, the page) stays in the server's process, which has no GPU
-and where the package `spaces` imitates CUDA. A `PreparedRace` goes into the call, and events come out.
+Everything around the race (retrieval, the prompt, limits, texts, the page) stays in the server's process, which has no
+GPU, and in which the package `spaces` imitates CUDA. A `PreparedRace` goes into the call, and events come out.
+
 Written against `spaces` 0.51.3: zero/wrappers.py (the forked process), zero/client.py (the quota), zero/__init__.py
 (the start).
 """
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from specrace.workbench import PreparedRace, Runner
 
 VARIABLE = "SPACES_ZERO_GPU"
-# Seconds to ask for: START_S once, to move the weights, capture graphs and warm up; STEP_S for each step, to launch the
-# kernels of an eager forward.
+# Seconds of GPU time to ask for: START_S once, to move the weights, capture graphs and warm up; STEP_S for each step,
+# to launch the kernels of an eager forward.
 START_S, STEP_S = 10.0, 0.03
 # The rate at which weights are read: half of a small card's bandwidth.
 BYTES_PER_S = 3e11
@@ -41,7 +42,7 @@ QUOTA = "ZeroGPU quota exceeded"
 
 @dataclass(frozen=True)
 class Refusal:
-    """Carries an InputError's sentence out of the call; of an exception raised there, only the type comes out."""
+    """Carries an InputError's sentence out of the call: of an exception raised there, only the type would come out."""
 
     sentence: str
 
@@ -69,7 +70,7 @@ def report_started(page: Any, port: int) -> None:
 
 
 def call_seconds(weight_bytes: int, prepared: PreparedRace) -> int:
-    """The seconds of GPU time to ask for, with one step of each lane for each new token.
+    """The seconds of GPU time to ask for, if each lane takes one step for each new token. At most MAX_S.
 
     >>> from types import SimpleNamespace as Fake
     >>> call_seconds(0, Fake(spec=Fake(lanes=("vanilla", "trie"), max_new_tokens=100)))
@@ -80,7 +81,7 @@ def call_seconds(weight_bytes: int, prepared: PreparedRace) -> int:
 
 
 def make_runner(target: Target) -> Runner:
-    """A function that runs prepared races on ZeroGPU's GPU. `target` is on "cuda", and not `ready` yet.
+    """A function that runs prepared races on ZeroGPU's GPU. `target` is on "cuda", loaded with `ready=False`.
 
     A race runs once, because repeats would use up the visitor's quota.
     """
@@ -140,7 +141,7 @@ def _events_of(items: Iterator[Event | Refusal], before_event: Callable[[], None
 
 
 def explain_error(title: str, message: str) -> str:
-    """One sentence for an error that `spaces` raised, from its title and message."""
+    """A sentence about an error that `spaces` raised, from its title and message."""
     reason = message.strip().rstrip(".")
     if title == QUOTA:
         return f"Your ZeroGPU quota is spent ({reason}): watch the recorded races, which need no GPU."

@@ -18,9 +18,9 @@ MIN_AGE_S = 60.0
 
 @contextlib.contextmanager
 def upload_folder() -> Iterator[str]:
-    """A new folder, locked while this process lives. Removes folders that killed servers have left behind.
+    """A new folder, locked inside the `with` block. Removes folders that killed servers have left behind.
 
-    At the end GRADIO_TEMP_DIR, in which the caller may name the folder, is removed from the environment.
+    At the end GRADIO_TEMP_DIR, which the caller may have set to the folder, is removed from the environment.
     """
     _remove_stale()
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:

@@ -36,10 +36,10 @@ EXPORT = f"{API}/export"
 LOGS = f"{API}/logs"
 ADVICE = f"{API}/advice"
 AUDIENCE = "/audience"
-# Below the route of a poll.
+# Added to the route of a poll.
 POLL_STATE, POLL_VOTE = "/state", "/vote"
 MCP = f"{API}/mcp"
-# The key in an ASGI scope under which the request's reader is stored (`reader_of`).
+# The key in an ASGI scope for the client that waits for the answer to this request (`reader_of`).
 READER = "specrace.reader"
 # Maximum number of bytes in a request's body, unless BODY_LIMITS has another number for its path.
 MAX_BODY = 256_000
@@ -52,23 +52,23 @@ BODY_LIMITS = {
 }
 # Maximum number of bytes in a request's path: Gradio looks for a file of this name, and systems refuse longer names.
 MAX_PATH = 255
-# Up to this number of bytes a body is small. Any number of small bodies may be on their way to the server.
+# Up to this number of bytes a body is small. The number of small bodies on their way to the server is not limited.
 SMALL_BODY = 64_000
-# The time in which a body must arrive.
+# The times within which a small and a large body must arrive.
 SMALL_BODY_LIMIT_S, BODY_LIMIT_S = 20.0, 120.0
 NO_FILES = "This server takes no files."
 FOREIGN = (
     "Another site's page sent this request; open this server's own page, "
     "or name the proxy in front of it with --allowed-hosts."
 )
-# Gradio's routes that nothing on the page needs.
+# The starts of Gradio's routes that nothing on the page needs.
 CLOSED = (
     "/monitoring",
     *(f"{API}/{name}" for name in ("process_recording", "proxy=", "vibe", "dev/", "deep_link", "file", "run-history")),
 )
 # The routes of MCP's older transports, which keep a connection open.
 CLOSED_MCP = (f"{MCP}/sse", f"{MCP}/messages")
-# Hugging Face shows a Space's page in a frame on this site.
+# The site on which Hugging Face shows a Space's page in a frame.
 SPACES_SITE = "https://huggingface.co"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -76,7 +76,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-# Gradio compiles the page's templates and scripts ('unsafe-eval'), and sets inline styles as it draws.
+# Gradio compiles the page's templates and scripts in the browser ('unsafe-eval'), and sets inline styles as it draws.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-eval' {hashes}; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; manifest-src 'self'; "
@@ -112,7 +112,7 @@ class Hosts:
 class Guard:
     """ASGI middleware that refuses unknown hosts, other sites' pages and large bodies, and adds security headers.
 
-    Every request passes it before any other middleware.
+    It comes before the middleware of the page.
     """
 
     def __init__(self, app: ASGIApp, hosts: Hosts, visitors: Visitors, *, mcp: bool = False) -> None:
@@ -150,7 +150,7 @@ class Guard:
             await self._app(scope, body.receive, send)
 
     def _trusted(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """The headers without those that could give the page another address than this server's.
+        """The headers without those that could make Gradio use another server's address for the page.
 
         Proxies often pass on an X-Forwarded-Host from the visitor. X-Gradio-Server is a header that Gradio's own
         servers send each other.
@@ -180,7 +180,7 @@ class Guard:
             raise HTTPException(403, FOREIGN)
 
     def _is_foreign(self, method: str, headers: Headers) -> bool:
-        """Whether another site's page sent the request. A visitor may follow a link from another site.
+        """Whether another site's page sent the request; following a link from another site does not count.
 
         Programs send neither Origin nor Sec-Fetch-Site, and are never refused.
         """
@@ -193,7 +193,7 @@ class Guard:
 
 
 class Body:
-    """A request's body while it arrives. `on_end` is called once it is complete."""
+    """A request's body as it arrives: at most `limit` bytes within `limit_s`. `on_end` is called at its end."""
 
     def __init__(self, receive: Receive, limit: int, limit_s: float) -> None:
         self._receive, self._limit = receive, limit
@@ -201,7 +201,7 @@ class Body:
         self.on_end: Callable[[], None] = lambda: None
 
     async def receive(self) -> Message:
-        """The next message. Raises HTTPException if the body is larger than `limit`, or not there after `limit_s`."""
+        """The next message. Raises HTTPException if the body is too large or too slow."""
         try:
             message = await asyncio.wait_for(self._receive(), self._deadline - time.monotonic())
         except TimeoutError:
@@ -216,9 +216,9 @@ class Body:
 
 
 class WholeBody:
-    """ASGI middleware that reads a body into memory, unless its route stores it on the disk (BODY_LIMITS).
+    """ASGI middleware that reads the whole body into memory, unless its route stores it on disk (BODY_LIMITS).
 
-    It comes after the check of the sign-in, so that nobody else can fill the memory.
+    It comes after the check of the sign-in, so that only visitors who have signed in can fill the memory.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -237,7 +237,7 @@ class WholeBody:
     async def _read(self, receive: Receive, *, is_json: bool) -> Receive:
         """Read the body. Returns a `receive` that delivers it in one message, and then waits for a disconnect.
 
-        Raises HTTPException for JSON that cannot be decoded, at which MCP's own route fails.
+        Raises HTTPException for JSON that cannot be decoded: MCP's own route would fail on it.
         """
         chunks: list[bytes] = []
         more = True
@@ -259,7 +259,7 @@ class WholeBody:
 class PagePolicy:
     """ASGI middleware that adds a Content-Security-Policy to the page, so that only the page's own scripts run.
 
-    The sites `ancestors` may show the page in a frame and, on a Space, so may Hugging Face.
+    The sites `ancestors` may show the page in a frame; on a Space, Hugging Face may too.
     """
 
     def __init__(self, app: ASGIApp, ancestors: Sequence[str] = ()) -> None:
@@ -278,9 +278,9 @@ class PagePolicy:
 
 
 def hold_page(send: Send, change: Callable[[MutableHeaders, bytes], bytes]) -> Send:
-    """`send` that holds the page's headers until its HTML arrives, which Gradio sends in one piece.
+    """Wrap `send` to hold back the page's headers until its HTML arrives, which Gradio sends in one piece.
 
-    `change` may set headers, and returns the HTML to send.
+    `change` gets both: it may set headers, and returns the HTML to send.
     """
     start: Message = {}
 
@@ -298,17 +298,17 @@ def hold_page(send: Send, change: Callable[[MutableHeaders, bytes], bytes]) -> S
 
 
 def page_policy(page: bytes, ancestors: str = "'none'") -> str:
-    """The Content-Security-Policy of a page, which allows only the inline scripts in the HTML that was served."""
+    """The Content-Security-Policy of a page. Of inline scripts it allows only those in this HTML, by their hashes."""
     digests = {hashlib.sha256(script).digest() for script in INLINE_SCRIPT.findall(page)}
     hashes = " ".join(sorted(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
     return PAGE_POLICY.format(hashes=hashes, ancestors=ancestors)
 
 
 def reader_of(scope: Scope) -> str:
-    """The key of the client that waits for an answer with this request; "" if none does.
+    """The key of the client that waits for an answer with this request; "" if the request is of another kind.
 
     The key is Gradio's session hash or, for a plain API call, the event's id. A tool's call (MCP) gets its answer in
-    the same request, and therefore a new key.
+    the same request, so its key is new.
     """
     path = scope["path"]
     if path.startswith(MCP):
@@ -321,7 +321,7 @@ def reader_of(scope: Scope) -> str:
 
 
 def _with_headers(send: Send) -> Send:
-    """`send` that adds the HEADERS which the response does not have."""
+    """Wrap `send` to add those of HEADERS that the response lacks."""
 
     async def add(message: Message) -> None:
         if message["type"] == "http.response.start":

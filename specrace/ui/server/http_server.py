@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specrace.core.errors import InputError
 
-# The names of the environment variable with the log's format, and of the logger for the server's events.
+# The environment variable with the log's format, and the logger for the server's events.
 LOG_FORMAT, EVENTS = "SPECRACE_LOG", "specrace.events"
 FIRST_PORT, NUM_PORTS = 7860, 100
 # The time in which a request's first line and headers must arrive.
@@ -36,7 +36,7 @@ CLOSE_LIMIT_S = 3
 MAX_CONNECTIONS = 500
 # The addresses of a Space's proxy, whose X-Forwarded-For header names the visitor.
 SPACE_PROXIES = ["127.0.0.1", "10.0.0.0/8"]
-# What a proxy says about the address in the visitor's browser.
+# A proxy's headers about the address of the page in the visitor's browser.
 PROXY_HEADERS = (b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-prefix")
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def _listen(unbound: socket.socket, address: Any) -> socket.socket:
         if unbound.family == socket.AF_INET6:
             unbound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         unbound.bind(address)
-        # From now on a browser waits until the page is served, and is not refused.
+        # From now on a browser that connects waits until the page is served, instead of being refused.
         unbound.listen()
     except OSError:
         unbound.close()
@@ -100,7 +100,7 @@ def _listen(unbound: socket.socket, address: Any) -> socket.socket:
 def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
     """Serve until a signal arrives. Returns the exit code: 0 after SIGTERM, 130 after SIGINT."""
     try:
-        # After its shutdown uvicorn raises again the signals that it caught.
+        # After its shutdown uvicorn re-raises the signals that it caught.
         server.run(sockets)
     except KeyboardInterrupt:
         return 130
@@ -127,7 +127,7 @@ def _raise_system_exit(*_: Any) -> None:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that first calls `on_shutdown`, to end its work, when it shuts down."""
+    """A uvicorn server that calls `on_shutdown`, which ends the app's work, before it shuts down."""
 
     def __init__(self, app: ASGIApp, on_shutdown: Callable[[], None], proxies: Sequence[str] = ()) -> None:
         trusted = known_proxies(proxies)
@@ -139,7 +139,7 @@ class Server(uvicorn.Server):
             access_log=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=CLOSE_LIMIT_S,
-            # `ForwardedHeaders` does this; by default uvicorn trusts everything on this machine.
+            # `ForwardedHeaders` handles them; uvicorn would trust everything on this machine.
             proxy_headers=False,
             server_header=False,
         )
@@ -153,7 +153,7 @@ class Server(uvicorn.Server):
 
 
 def known_proxies(proxies: Sequence[str] = ()) -> list[str]:
-    """The addresses and networks of proxies: a Space's, `proxies`, and those in uvicorn's FORWARDED_ALLOW_IPS."""
+    """The addresses and networks of trusted proxies: a Space's, `proxies`, and uvicorn's FORWARDED_ALLOW_IPS."""
     space_proxies = SPACE_PROXIES if "SPACE_ID" in os.environ else []
     named = [name.strip() for name in os.environ.get("FORWARDED_ALLOW_IPS", "").split(",") if name.strip()]
     return [*space_proxies, *proxies, *named]
@@ -162,8 +162,8 @@ def known_proxies(proxies: Sequence[str] = ()) -> list[str]:
 class ForwardedHeaders:
     """ASGI middleware that takes the visitor's address from X-Forwarded-For, but only from known proxies.
 
-    It removes what unknown proxies say about the page's address (PROXY_HEADERS). X-Forwarded-For stays in the request
-    and shows `telemetry.py` that there is a proxy.
+    It removes what others say about the page's address (PROXY_HEADERS). X-Forwarded-For stays in the request, where it
+    shows `telemetry.py` that there is a proxy.
     """
 
     def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
@@ -188,7 +188,7 @@ class ForwardedHeaders:
 
 
 class TimedHttp(H11Protocol):
-    """uvicorn's protocol, which closes a connection if a request's head is not complete after HEAD_LIMIT_S."""
+    """The uvicorn protocol, but it closes a connection if a request's head is not complete after HEAD_LIMIT_S."""
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -198,7 +198,7 @@ class TimedHttp(H11Protocol):
         self._update_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Stop the timer if the request's head is complete."""
+        """Stop the timer if the request's head is complete; start it for the connection's next request."""
         super().data_received(data)
         self._update_timer()
 
@@ -259,9 +259,9 @@ class JsonFormatter(PrivateFormatter):
 
 
 def quotes_no_visitor(record: logging.LogRecord) -> bool:
-    """Whether a record's message is safe to log: messages of the package mcp are not, since they quote visitors.
+    """Whether a record is safe to log. Those of the package mcp are not, because they quote visitors.
 
-    They are recognised by their source file, because some of them are logged by the root logger.
+    They are recognised by their source file, because some of them come from the root logger.
     """
     return "mcp" not in Path(record.pathname).parts
 

@@ -27,7 +27,8 @@ _GRADIO_TAGS = re.compile(
 class BelowPath:
     """ASGI middleware that removes the proxy's path from a request, if the proxy has not done so.
 
-    The page's addresses are relative, so a path without its final slash is redirected to the path with it.
+    The page's links are relative, so a request for the proxy's path without a final slash is redirected to the path
+    with one.
     """
 
     def __init__(self, app: ASGIApp, root_path: str) -> None:
@@ -43,7 +44,7 @@ class BelowPath:
                 await RedirectResponse(f"{root}/{'?' if query else ''}{query}")(scope, receive, send)
                 return
             raw_path = scope.get("raw_path") or b""
-            # A name in the path may contain an encoded slash, which is decoded in `path` but not in `raw_path`.
+            # Keep `raw_path` if possible: a name in it may contain an encoded slash, which is decoded in `path`.
             is_plain = unquote(raw_path[: len(root)].decode("latin-1")) == root
             scope = {**scope, "path": path, "raw_path": raw_path[len(root) :] if is_plain else path.encode()}
         await self._app(scope, receive, send)
@@ -52,8 +53,8 @@ class BelowPath:
 def describe_link(page: bytes, scope: Scope, root_path: str = "") -> bytes:
     """The page's HTML with our title, description and picture, in place of Gradio's, for sites that link to it.
 
-    The protocol (ogp.me) wants absolute addresses. They have the host that the request names, which the guard has
-    checked.
+    The Open Graph protocol (ogp.me) wants absolute addresses. Their host is the one that the request names, which the
+    guard has checked.
     """
     address = f"{scope['scheme']}://{Headers(scope=scope).get('host', '')}{root_path}"
     picture = f"{address}/{PICTURE}"

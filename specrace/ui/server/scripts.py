@@ -1,6 +1,6 @@
-"""Serves the page's scripts (ES modules), and the icons and manifest that make it an app on a phone.
+"""Serves the page's scripts (ES modules), and the icons and manifest with which a phone can install it as an app.
 
-Their path changes whenever one of the files changes, so browsers may cache them forever.
+The path of all of them changes whenever one of the files changes, so browsers may cache them forever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPES = {
 
 
 def serve_scripts() -> tuple[Route, str, str]:
-    """The files' route, the HTML for the page's head that loads the scripts, and the HTML of the phones' page."""
+    """The files' route, the HTML for the page's head that loads the scripts, and the HTML of the audience's page."""
     paths = sorted(path for path in STATIC.rglob("*") if path.suffix in TYPES)
     files = {path.relative_to(STATIC).as_posix(): path.read_bytes() for path in paths}
     digest = hashlib.sha256()

@@ -12,13 +12,14 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+# Characters of a stored file's name.
 MAX_NAME = 80
 NO_ROOM = "The server has no room for files; try again later."
 
 
 @asynccontextmanager
 async def stored_body(request: Request, name: str) -> AsyncIterator[Path]:
-    """The file with a request's body, which exists inside the `with` block. `name` may come from the visitor.
+    """A file with a request's body, which exists inside the `with` block. Any `name` is safe, even a visitor's.
 
     Raises HTTPException if the body is too large, does not arrive, or cannot be stored.
     """
@@ -36,7 +37,7 @@ async def stored_body(request: Request, name: str) -> AsyncIterator[Path]:
 
 
 def visitors_folder() -> str | None:
-    """The server's folder for visitors' files, if there is one; it is removed even if the server is killed."""
+    """The server's folder for visitors' files (`server/folder.py`); None if there is none."""
     return os.environ.get("GRADIO_TEMP_DIR")
 
 

@@ -1,6 +1,6 @@
 """What an operator sees of a server: /healthz, /metrics, and log lines about races and uploads.
 
-None of them contains a visitor's text, address, file name or visit id.
+None of these contains a visitor's text, address, file name or visit id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(EVENTS)
 
 
 class Telemetry:
-    """The counters of one server. They have their own registry, because a process may run several servers."""
+    """The metrics of one server. They have their own registry, because a process may run several servers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -79,7 +79,7 @@ class Telemetry:
 
 
 def record(event: str, **facts: Any) -> None:
-    """Log an event with facts about it: numbers, and names from our code, but nothing that a visitor sent."""
+    """Log an event with facts about it: numbers, and names from our code, never anything that a visitor sent."""
     log.info(event, extra={"facts": facts})
 
 
@@ -99,7 +99,7 @@ def operator_routes(telemetry: Telemetry, status: Callable[[], str], readers: Se
 
 
 def _may_read(request: Request, networks: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
-    """Whether a request comes from one of the networks directly: a proxy would hide the sender's address."""
+    """Whether a request comes from one of the networks, and not through a proxy, which would hide its sender."""
     if "x-forwarded-for" in request.headers or "forwarded" in request.headers:
         return False
     try:

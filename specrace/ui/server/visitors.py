@@ -19,9 +19,9 @@ MINUTE_S = 60.0
 LOGINS_PER_MINUTE = 10
 HOUR_S = 3600.0
 MAX_VISITORS = 10_000
-# The time within which a page must claim its race, and an API client must begin to wait for its answer.
+# The time within which a page must claim its race, and an API client must ask for its call's answer.
 CLAIM_LIMIT_S = 10.0
-# The time for which an API client that waits for its answer may be disconnected.
+# The time within which a client that was disconnected must ask for the answer again.
 RETURN_LIMIT_S = 1.0
 POLL_PERIOD_S = 0.1
 # Maximum numbers of large bodies that are on their way to the server at a time: from one visitor, and in all.
@@ -64,7 +64,7 @@ class Rate:
 class Visitors:
     """How much of the `limits` each visitor has used, and which clients wait for answers from Gradio's queue.
 
-    Such a client is a reader. Its key is the visit's id or, for a plain API call, the event's id.
+    Such a client is called a reader here; `guard.reader_of` gives its key.
     """
 
     def __init__(self, limits: VisitorLimits | None = None) -> None:
@@ -106,7 +106,7 @@ class Visitors:
             raise self._too_many_files()
 
     def count_upload_request(self, address: str | None) -> None:
-        """Count a request to upload files, before it is read; one that is refused later counts. Raises TooManyError."""
+        """Count a request to upload files, before it is read and even if it fails later. Raises TooManyError."""
         visitor = visitor_key(address)
         if not self._uploads.has_room(visitor) or not self._upload_requests.take(visitor):
             raise self._too_many_files()
@@ -173,7 +173,7 @@ class Visitors:
                 del self._readers[reader]
 
     async def run_while_wanted(self, reader: str, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`. Cancels it and raises InputError if its reader never connects, or disconnects."""
+        """The result of `work`. Cancels it and raises InputError if its reader does not connect in time, or leaves."""
         task = asyncio.ensure_future(work)
         patience_s, last_seen = CLAIM_LIMIT_S, time.monotonic()
         try:

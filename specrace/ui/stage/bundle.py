@@ -14,7 +14,7 @@ from pathlib import Path
 
 IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export ((?:async )?function\*? ?|class |const )(\w+)", re.MULTILINE)
-# An import or export of any other form would be a syntax error in the joined script.
+# An import or export of any other form, which would be a syntax error in the joined script.
 LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
 
 
@@ -52,7 +52,7 @@ def _resolve(name: str, path: str) -> str:
 
 
 def _as_function(name: str, text: str) -> str:
-    """A module as a constant: the object of its exports, which a function returns."""
+    """A module as JavaScript: a constant, set to the object of exports that the module's function returns."""
     exported = [match[2] for match in EXPORT.finditer(text)]
 
     def bind(match: re.Match[str]) -> str:

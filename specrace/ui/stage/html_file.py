@@ -33,14 +33,14 @@ from specrace.views.reel import reel_json
 
 # The recorded races of the tour (static/explanations/tour.js).
 TOUR = ("smollm2-copying", "smollm2-losing")
-# The fonts of the page, which ship with Gradio: family -> folder, weight -> file.
+# The fonts of the page, which ship with Gradio: family -> folder, and weight -> style in the file's name.
 FONTS = {"Source Sans Pro": "SourceSansPro", "IBM Plex Mono": "IBMPlexMono"}
 WEIGHTS = {400: "Regular", 700: "Bold"}
-# The placeholder for the races in an empty page.
+# The placeholder for the races in a page without races.
 RACES = "<!-- races -->"
-# The mode of the files: everybody may read them.
+# The mode of exported files: everybody may read them.
 PUBLIC = 0o644
-# Only the file's own script runs, whatever texts a recording holds; nothing is loaded, and nothing is sent.
+# Whatever text a recording holds, only the file's own script runs, nothing is loaded, and nothing is sent.
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src 'unsafe-inline'; font-src data:; img-src data: blob:; "
     "media-src blob:; connect-src data:; base-uri 'none'; form-action 'none'"
@@ -56,7 +56,7 @@ class Recording:
 
 
 def read_recordings(paths: Sequence[Path], taken: Sequence[str] = TOUR) -> list[Recording]:
-    """The recordings in files, each with a name that no other has and that is not `taken`.
+    """The recordings in files, each with a name of its own that is not in `taken`.
 
     Raises InputError for a recording that the page cannot play.
     """
@@ -68,7 +68,7 @@ def read_recordings(paths: Sequence[Path], taken: Sequence[str] = TOUR) -> list[
 
 
 def unused_name(name: str, names: Sequence[str]) -> str:
-    """`name`, with a number if it is among the `names`: race, race-2, race-3."""
+    """`name`, or the first of name-2, name-3, ... that is not among `names`."""
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(choice for choice in itertools.chain([name], numbered) if choice not in names)
 
@@ -88,7 +88,7 @@ def tour_html() -> str:
 
 
 def export_route() -> Route:
-    """The route of a page without a race. The stage adds its own race, and saves the page (static/lib/share.js)."""
+    """The route of a page without races, to which the stage adds the race that it saves (static/lib/share.js)."""
 
     async def show(_: Request) -> Response:
         return HTMLResponse(await to_thread.run_sync(empty_html))
@@ -105,7 +105,7 @@ def _fill(page: str, recordings: Sequence[Recording]) -> str:
 
 
 def _reel(recording: Recording) -> str:
-    """The element with a recording's reel, compressed to a sixth. In base64 it contains no markup."""
+    """The element with a recording's reel, compressed to about a sixth. Base64 contains no markup."""
     packed = gzip.compress(reel_json(recording.events).encode(), mtime=0)
     code = base64.b64encode(packed).decode()
     return f'<script type="application/octet-stream" data-reel="{html.escape(recording.name)}">{code}</script>'
@@ -113,7 +113,7 @@ def _reel(recording: Recording) -> str:
 
 @cache
 def empty_html(num_offered: int = 1, *, opens_tour: bool = False) -> str:
-    """The page, with RACES in place of its races. It plays the first `num_offered`, unless it `opens_tour`.
+    """The page, with RACES in place of its races. It plays the first `num_offered`, or with `opens_tour` the tour.
 
     Its script fills in the title, and where the race was recorded.
     """
@@ -151,13 +151,13 @@ def _menu() -> str:
 
 
 def _script() -> str:
-    """The file's script. It must contain neither "</script" nor "<!--", and so not the placeholder of the races."""
+    """The file's script, without "</script", which would end it, and "<!--", with which RACES begins."""
     script = bundle(STATIC, "exported_race.js")
     return script.replace("</script", "<\\/script").replace("<!--", "<\\u0021--")
 
 
 def font_faces(families: Iterable[str]) -> str:
-    """CSS with these fonts of the page (FONTS), which are files of Gradio's; "" if Gradio is not installed."""
+    """CSS with the files of these `families` of FONTS, from Gradio's package; "" if Gradio is not installed."""
     gradio = importlib.util.find_spec("gradio")
     if gradio is None or gradio.origin is None:
         return ""

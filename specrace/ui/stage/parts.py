@@ -7,10 +7,10 @@ from specrace.ui.server.scripts import STATIC
 from specrace.ui.wire import MethodCard
 from specrace.views.colours import hue_number, hue_style
 
-# What the page is. A narrow bar leaves out the second part.
+# What the page is, in its top bar. A narrow bar leaves out the <span>.
 TAGLINE = "Ways to make a language model write faster<span>, raced on your documents</span>"
 BRAND = f"<h1>specrace</h1><p>{TAGLINE}</p>"
-# In place of the question field, on a page that cannot race: the question of the race that is shown (`showAsked`).
+# On a page that cannot race, this shows the question of the race on stage, in place of the field (`showAsked`).
 ASKED = '<h2 dir="auto" hidden></h2>'
 # The order matters: of two rules with equally specific selectors, the later one wins.
 STYLES = (

@@ -15,12 +15,12 @@ from specrace.ui.stage.html_file import PUBLIC, Recording, font_faces, tour_html
 from specrace.ui.stage.parts import BRAND, read_static
 from specrace.ui.wire import RaceCard
 
-# Names that no race's page may have.
+# Names that no race's page may have, without ".html".
 RESERVED = ("index", "tour")
 MAX_REPORT_BYTES = 20_000_000
 # The start of a report that `recommend --report` wrote.
 DOCTYPE = b"<!doctype html>"
-# Every page that specrace writes has one of these: the end of its title or, in a report, who wrote it.
+# Every page that specrace writes contains one of these: the end of its title or, in a report, its author.
 OUR_MARKS = (" · specrace</title>".encode(), b"<p>Written by specrace ")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; font-src data:; base-uri 'none'; form-action 'none'"
 
@@ -30,8 +30,8 @@ def write_site(
 ) -> list[str]:
     """Write the index, the tour, a page for each recording and the `reports` into `folder`; return the files' names.
 
-    Raises InputError for a file that is not a report, and for a folder that cannot be written. Pages that specrace
-    wrote are replaced, other files of these names are not, nor is one of the `inputs`: then nothing is written.
+    Pages that specrace wrote are replaced. Raises InputError, and writes nothing, if another file or one of the
+    `inputs` would be replaced, or if a report is not one. Raises InputError for a folder that cannot be written.
     """
     pages = {f"{recording.name}.html": write_html([recording]).encode() for recording in recordings}
     pages["tour.html"] = tour_html().encode()
@@ -49,7 +49,7 @@ def write_site(
 
 
 def _check_page(file: Path, inputs: Sequence[Path]) -> None:
-    """Check that `file` is new, or a page that specrace wrote, and none of the `inputs`. Raises InputError."""
+    """Raise InputError unless `file` is new, or a page that specrace wrote and none of the `inputs`."""
     if not file.is_file():
         return
     check_destination(file, inputs)

@@ -60,8 +60,8 @@ function watchQuestion(stage) {
   listen(node, "opened", () => mark(false));
 }
 
-// Says on the body what the stage is doing, for what is drawn outside the stage. A style rule that looked for it below the
-// body would make the browser search the whole page whenever a token is drawn.
+// Copies what the stage is doing to an attribute of the body, for the style of elements outside the stage. A rule that
+// asks whether the body contains such a stage would make the browser search the whole page whenever a token is drawn.
 /** @param {Stage} stage */
 function watchActivity({ node }) {
   const mark = () => {
@@ -75,8 +75,8 @@ function watchActivity({ node }) {
   mark();
 }
 
-// The functions that this page cannot have. Logs need a server that takes files, and races one that has a model; an
-// exported race has no server at all, so that phones cannot vote.
+// The functions that this page lacks. Logs need a server that takes files, and races one that has a model; an exported
+// race has no server at all, so phones cannot vote.
 /** @param {Props} props */
 function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exported, gallery }) {
   const lacks = {
@@ -93,7 +93,7 @@ function listMissing({ takes_files: takesFiles, only_replay: onlyReplay, exporte
 }
 
 /**
- * What the stage is drawn with. `value` is a message about a live race as JSON; `exported`: this is a file.
+ * What the stage is drawn with. `value` is the server's latest message as JSON; `exported`: this is an exported race.
  * @typedef {StageSettings & Partial<ExportSettings> & { value?: string, exported?: boolean }} Props
  */
 

@@ -4,7 +4,7 @@ import { drawStage } from "./draw_stage.js";
 import { describeRecording } from "./lib/format.js";
 import { findFastest } from "./stage/podium.js";
 
-// The JSON in a script element. It is compressed, and therefore also free of markup.
+// The JSON in a script element, where it is compressed and in base64, and so cannot contain markup.
 async function unpack({ textContent }) {
   const bytes = Uint8Array.from(atob(textContent), (letter) => letter.charCodeAt(0));
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));

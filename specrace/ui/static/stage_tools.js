@@ -1,4 +1,5 @@
-// The tools around the stage (step inspector, plots, explain mode, logs and others), and how they are opened.
+// The tools around the stage (step inspector, plots, explain mode, logs and others), and how they are opened. Stage
+// view shows the race alone, for a projector; bench view shows the whole page.
 import { CONSTANTS } from "./lib/constants.js";
 import { Audience } from "./audience/audience.js";
 import { Explainer } from "./explanations/explain.js";

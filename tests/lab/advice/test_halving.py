@@ -66,7 +66,7 @@ def test_the_number_of_scored_requests_is_reported_for_each_setting(whole_sweep:
     halving = halved(whole_sweep)
     assert sorted(halving.tried) == list(range(1, 9)) and len(halving.surviving) < 8
     assert {halving.tried[lane].requests for lane in halving.surviving} == {90}
-    # Settings that were dropped saw one shard or four.
+    # A setting that was dropped has been scored on one shard (16 requests) or on four.
     assert {trial.requests for trial in halving.tried.values()} <= {16, 64, 90}
     assert halving.finalists("own").finished and len(halving.finalists("own").requests) == 90
     assert halving.sample("vllm").finished and len(halving.sample("vllm").requests) == 16
@@ -119,7 +119,7 @@ def test_contenders_may_still_be_the_fastest() -> None:
     forecast = make_forecast(
         noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], rows=[9, 10, 2, 3]
     )
-    # The second lane costs a little more on every request; the last one costs more only by chance, and drafts less.
+    # The second lane costs a little more on every request. The last one costs more only by chance, and drafts less.
     assert contenders(forecast, [0, 1, 2, 3], 6) == [0, 3]
     assert contenders(forecast, [0, 1, 2, 3], 1) == [0, 3] and contenders(forecast, [1, 2], 6) == [1]
 

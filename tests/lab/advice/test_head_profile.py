@@ -23,7 +23,7 @@ def write(folder: Path, value: Any) -> Path:
 
 
 def test_the_draft_size_that_pays_best_is_forecast_by_hand(tmp_path: Path) -> None:
-    """Each token more costs 0.1 rows and 0.1 passes: 1.5 / 1.2, then 1.9 / 1.4, then 1.94 / 1.6."""
+    """A draft token costs 0.1 for its row and 0.1 for the head's pass: 1.5 / 1.2, then 1.9 / 1.4, then 1.94 / 1.6."""
     forecast = HeadProfile.load(write(tmp_path, {"by_depth": [0.5, 0.8, 0.1], "pass_cost": 0.1})).forecast(CURVE)
     assert forecast.as_json() == pytest.approx(
         {"num_draft": 2, "tau": 1.9, "speedup": 1.9 / 1.4, "break_even": 0.2}, rel=1e-9
@@ -48,7 +48,7 @@ def test_a_slow_head_does_not_pay_and_the_sentence_says_so() -> None:
 
 
 def test_in_a_batch_a_row_counts_for_each_request() -> None:
-    """Ten requests: a row more for each costs 1.0 of a forward that takes 1.9, instead of 0.1 of 1.0."""
+    """With ten requests, one more row for each adds 1.0 to a forward of 1.9; with one request, it adds 0.1 to 1.0."""
     profile = HeadProfile((0.8,), 0.0)
     assert profile.forecast(CURVE).speedup == pytest.approx(1.8 / 1.1)
     assert profile.forecast(CURVE, batch=10).speedup == pytest.approx(1.8 / (2.9 / 1.9))

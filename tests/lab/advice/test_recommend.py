@@ -35,7 +35,7 @@ def test_the_forecast_matches_a_hand_computation() -> None:
     lanes = [ScoredLane.of("vanilla", {}), ScoredLane.of("prompt-lookup", {}, 4)]
     score = RequestScore(((0, 0, 4), (4, 2, 2)), 3.0, 1.0)
     sweep = scored_sweep(lanes, [(Request("none", 100, 10, False), [RequestScore(((0, 0, 10),), 0.0, 0.0), score])])
-    # Five rows cost 1.5, a step without a draft costs 1, and four milliseconds are two forwards.
+    # Five rows cost 1.5, a step without a draft costs 1, and 3 + 1 ms of drafting and building are two forwards.
     curve = CostCurve((1, 5), (1.0, 1.5), (ContextCost(50, 2.0, (1.0, 1.5)),))
     (forecast,) = forecast_sweep(sweep, curve)
     assert forecast.steps.tolist() == [[10], [6]] and forecast.rows.tolist() == [[10], [14]]
@@ -74,7 +74,7 @@ def test_an_engine_that_pads_drafts_pays_for_full_drafts(name: str) -> None:
 def test_lookahead_pays_for_its_window_although_it_is_not_scored() -> None:
     """The window has 4 rows of 15 tokens: 59 nodes in every step, in addition to the pool's."""
     curve, lane = CostCurve((1, 60, 61), (1.0, 2.0, 3.0)), ScoredLane.of("lookahead", {})
-    # A smaller budget narrows the window, which has as many n-grams as columns. With 6 only a window with N = 4 fits.
+    # A smaller budget narrows the window; as many n-grams are assumed as it has columns. In 6, only N = 4 fits.
     assert [ScoredLane.of("lookahead", {}, size).unscored_rows for size in (119, 58, 6)] == [59, 27, 2]
     assert step_costs(curve, lane)[:2] == [2.0, 3.0]
     scores = [RequestScore(((0, 0, 9),), 0.0, 0.0), RequestScore(((0, 0, 3), (1, 1, 3)), 0.0, 0.0)]
@@ -110,7 +110,7 @@ def test_an_unknown_curve_is_refused(name: str) -> None:
 
 
 def make_forecast(*costs: list[float], rows: list[float]) -> Forecast:
-    """A forecast for requests of 10 tokens; `costs`: each lane's cost by request, `rows`: its rows per step."""
+    """A forecast for requests of 10 tokens in 5 steps; `costs`: each lane's by request; `rows`: its rows a step."""
     cost = np.array(costs)
     return Forecast(
         np.full(cost.shape[1], 10.0),
@@ -134,7 +134,7 @@ def test_drafts_that_the_engine_fills_up_count_as_full_drafts() -> None:
     """Both settings save half of the steps. The first drafts fewer tokens, but each of its steps verifies 33 rows."""
     rare_drafts, short_drafts = ScoredLane.of("trtllm-ngram", {}, 32), ScoredLane.of("trtllm-ngram", {}, 4)
     undrafted = RequestScore(((0, 0, 100),), 0.0, 0.0)
-    # Steps by (drafted, accepted, count); two kinds of requests, so that the difference has an error.
+    # Steps as (drafted, accepted, count). Two kinds of requests, so that the difference has a standard error.
     first_kind = [
         RequestScore(((0, 0, 47), (32, 17, 2), (32, 16, 1)), 0, 0),
         RequestScore(((0, 0, 25), (4, 2, 25)), 0, 0),

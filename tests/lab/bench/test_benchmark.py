@@ -35,7 +35,7 @@ def test_lanes_are_measured_on_every_prompt() -> None:
     results = Bench(TableTarget(), RaceSpec(("trie", "prompt-lookup"), max_new_tokens=30), repetitions=2).run(
         prompts(3), progress.append
     )
-    # For each prompt a warm-up, and in each repetition three lanes and all lanes step by step.
+    # For each prompt a warm-up; in each repetition the three lanes alone, then all lanes step by step.
     assert len(progress) == 3 * (1 + 2 * 4)
     for result in results:
         assert set(result.runs) == {"vanilla", "trie", "prompt-lookup"} and not result.peer_runs
@@ -90,7 +90,7 @@ def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkey
 
 
 def run_of(tokens: list[int], steps: int, ms: float) -> LaneRun:
-    """A run that took `ms`, an eighth of it the drafter's."""
+    """A run whose steps took `ms`: an eighth for drafting, an eighth for keeping, the rest for forwards."""
     metrics = LaneMetrics(len(tokens), steps, 4 * steps, len(tokens) - steps, ms / 8, ms * 6 / 8, ms / 8)
     return LaneRun(tuple(tokens), metrics, 5.0, ms + 10, 1000, 0.3, "length")
 
@@ -136,7 +136,7 @@ def test_metrics_are_sums_of_medians_and_loops_are_left_out() -> None:
 
 @pytest.mark.parametrize(("race", "near", "fastest"), [(104.0, 0, 0), (102.0, 1, 0), (99.0, 1, 1)])
 def test_the_fastest_lane_of_a_prompt_is_that_of_its_races(race: float, near: int, fastest: int) -> None:
-    """Alone, the trie took half of vanilla's time, which says less."""
+    """Alone, the trie took half of vanilla's time, but the race decides."""
     summary = summarise([result_of("one", list(range(40)), [100, 100, 100], [50, 50, 50], race)], words)
     trie = summary["lanes"][1]
     assert (trie["near_fastest_on"], trie["fastest_on"]) == (near, fastest)
@@ -144,7 +144,7 @@ def test_the_fastest_lane_of_a_prompt_is_that_of_its_races(race: float, near: in
 
 
 def test_a_speedup_lies_in_its_range() -> None:
-    """Each prompt has one slow run, each in a different repetition, so no repetition is as fast as the medians."""
+    """Each prompt has one slow run, in a repetition of its own, so no repetition is as fast as the medians."""
     trie_times = ([100, 50, 50], [50, 100, 50], [50, 50, 100])
     results = [
         result_of(str(name), list(range(40)), [100] * 3, trie_ms, 50.0) for name, trie_ms in enumerate(trie_times)

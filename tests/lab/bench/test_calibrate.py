@@ -207,8 +207,8 @@ def test_measurements_fit_the_models_context() -> None:
 
 
 def test_the_measured_ratios_are_those_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the test's clock k rows take 3 + k ms, and twice that while the machine is slow; every 13th step takes
-    0.1 s longer, and one seems to take no time.
+    """On the test's clock, k rows take 3 + k ms, and twice that after step 50, where the machine is slow; every 13th
+    step takes 0.1 s longer, and step 30 seems to take no time.
     """
     now, steps, score = 0.0, 0, TableSession.score
 

@@ -24,7 +24,7 @@ def sample(
 ) -> Sample:
     """An answer in steps of these sizes: the first chunk comes at 100 ms, and the others `step_ms` apart.
 
-    A step of several tokens had a draft of `drafted` tokens; the last one accepted `past_end` tokens more.
+    A step of several tokens had a draft of `drafted` tokens; the last draft had `past_end` more accepted past the end.
     """
     times = tuple(100.0 + step_ms * index for index in range(len(sizes)))
     accepted = [size - 1 for size in sizes if size > 1]

@@ -21,7 +21,7 @@ from tests.lab.compare.parts import sample
 
 
 def side(server: str, sizes: list[int], step_ms: float, *, repetitions: int = 3) -> list[Sample]:
-    """Ten questions in every repetition; question n takes n ms more a step."""
+    """Ten questions in every repetition; the steps of question n take n ms more."""
     return [
         sample(server, number, sizes, step_ms=step_ms + number, repetition=repetition)
         for repetition in range(repetitions)

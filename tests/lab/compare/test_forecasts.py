@@ -1,4 +1,4 @@
-"""Forecasts of servers' answers equal what a server counts that drafts as the lane does, from the same past answers."""
+"""A forecast for a server's answers equals the counts of a server that drafts as the lane does, with the same past."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def served(lane: ScoredLane, number: int, past: PastOutputs, start_ms: float = 0
     score_output(lane, text, past=past, watch=steps.append)
     sizes = [len(step.emitted) for step in steps]
     answered = sample("spec", number, sizes, output=answer(number), start_ms=start_ms, repetition=repetition)
-    accepted = [step for step in steps if step.tree.num_draft]
+    drafted_steps = [step for step in steps if step.tree.num_draft]
     counts = {
         "engine": "vLLM 0.32.0",
-        "per_step_accepted": [step.accepted for step in accepted],
-        "per_step_drafted": [step.tree.num_draft for step in accepted],
+        "per_step_accepted": [step.accepted for step in drafted_steps],
+        "per_step_drafted": [step.tree.num_draft for step in drafted_steps],
         "step_sizes": sizes,
     }
     return replace(answered, counts=counts)
@@ -90,7 +90,7 @@ def test_a_forecast_drafts_from_the_answers_that_were_finished_before() -> None:
 
 
 def tau_beside_another(start_ms: float) -> float:
-    """The forecast tokens per step of an answer, if an equal one, to the same question, began `start_ms` earlier."""
+    """The forecast tokens per step of an answer beside an equal one to the same question, begun `start_ms` earlier."""
     first = served(SUFFIX, 0, PastOutputs())
     second = replace(first, number=1, start_ms=first.start_ms + start_ms, end_ms=first.end_ms + start_ms)
     both = Forecaster(
@@ -110,7 +110,7 @@ def test_of_an_unfinished_answer_only_what_it_had_printed_by_the_middle_of_the_o
     first = served(SUFFIX, 0, PastOutputs())
     alone = drafts([first])["tau"]
     length = first.times_ms[-1] - first.times_ms[0]
-    # By the middle of an answer, another that began a whole length later has printed nothing.
+    # An answer that begins a whole length later has printed nothing by the middle of the forecast one.
     assert tau_beside_another(-1.01 * length) == alone
     finished = tau_beside_another(first.end_ms)
     assert finished > alone

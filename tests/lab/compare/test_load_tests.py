@@ -67,7 +67,7 @@ def test_total_rates_are_compared_with_the_first_at_the_same_concurrency() -> No
 
 
 def _set(*path: Any) -> Callable[[Any], None]:
-    """A function that sets a value in JSON: `path` has the keys that lead to the value, and at its end the value."""
+    """A function that sets a value in JSON; `path`: the keys that lead to it, and last the new value."""
     *keys, last, value = path
 
     def change(content: Any) -> None:

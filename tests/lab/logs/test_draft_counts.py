@@ -104,7 +104,7 @@ def chat_chunks() -> list[dict[str, Any]]:
 def test_a_logged_stream_of_vllm_has_its_counts(tmp_path: Path) -> None:
     request = {"messages": [{"role": "user", "content": "Why does bread rise?"}]}
     transcript = only(TranscriptFile(write(tmp_path / "log.jsonl", {"request": request, "response": chat_chunks()})))
-    # 40 tokens, of which 25 were accepted drafts in 5 steps; the last of these steps may be cut by the end.
+    # 40 tokens, 25 of them accepted in 5 drafts, the last of which may have passed the end.
     assert transcript.measured == Measured("vLLM", 40, 5, 25, 25, (15, 20))
 
 

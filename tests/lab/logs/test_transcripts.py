@@ -172,7 +172,7 @@ def test_only_the_first_reasons_are_kept(tmp_path: Path) -> None:
 
 
 class _EndlessLine(io.RawIOBase):
-    """An endless line; reading far past the maximum length of a line fails."""
+    """An endless line; reading far past the maximum length of a line fails the test."""
 
     def readable(self) -> bool:
         return True
@@ -245,7 +245,7 @@ def test_a_line_that_is_nested_too_deeply_is_a_bad_line(tmp_path: Path, format: 
 
 
 def sample(**changes: Any) -> dict[str, Any]:
-    """A line of a log with an id, and texts without chat messages."""
+    """A line with an id whose prompt and output are plain text, with these changes."""
     return {"id": "1", "request": {"prompt": "ab"}, "response": {"choices": [{"text": "cd"}]}} | changes
 
 

@@ -38,7 +38,7 @@ def test_table_1_has_the_lanes_and_every_category_without_loops() -> None:
     not_looping = forecast_sweep(sweep, ASSUMED_GPU)[0].for_requests(range(4))
     assert table.rows[0][-2:] == (pytest.approx(not_looping.speedup[-1]), pytest.approx(not_looping.tau[-1]))
     assert sweep.lanes[-1].options == {"n": 13, "prefix": 3, "static": True}
-    # Three requests copy and one does not, so the mean is not the pooled figure.
+    # Three requests copy and one does not, so the mean over the categories is not the pooled figure.
     _, copy, fresh, mean = (row[1:] for row in table.rows)
     assert mean == pytest.approx(tuple((a + b) / 2 for a, b in zip(copy, fresh, strict=True)))
     assert mean[-1] != pytest.approx(table.rows[0][-1])
@@ -93,7 +93,7 @@ def test_figure_5_has_the_parts_of_the_drafting_time() -> None:
 
 @pytest.mark.usefixtures("two_depths")
 def test_table_6_has_the_time_to_decode_a_request() -> None:
-    """The forecast's cost of the requests that do not loop, times the curve's forward after their prompts."""
+    """It is the mean forecast cost of the requests that do not loop, times the duration of a forward over one row."""
     curve = CostCurve((1, 33), (1.0, 1.5), (ContextCost(50, 2.0, (1.0, 1.5)),))
     sweep = Sweep.of(swept_lanes("table6"), TRANSCRIPTS, curve)
     run_sweep(sweep, TRANSCRIPTS)

@@ -1,4 +1,4 @@
-"""The lane "measured": an engine that drafts as its twin does agrees with the twin, and any other engine does not."""
+"""The lane "measured": counts of an engine that drafts like the twin agree with the twin, and other counts do not."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_a_lane_accepts_the_longest_matching_path(
 
 
 def next_tokens(full_text: list[int], text: list[int], path: tuple[int, ...]) -> list[int]:
-    """The tokens that follow `text`, as many as `path` drafts; at the end of the text there are fewer."""
+    """The tokens that follow `text`, as many as `path` drafts; fewer at the end of `full_text`."""
     return full_text[len(text) : len(text) + len(path) - 1]
 
 
@@ -161,7 +161,7 @@ def lookup(text: list[int], num_draft: int) -> list[int]:
 
 
 class ForcedSession:
-    """A session whose target gives the transcript's tokens on its path and an unknown token elsewhere."""
+    """A session whose target gives the transcript's tokens along their path, and UNKNOWN elsewhere."""
 
     def __init__(self, output: Sequence[int]) -> None:
         self.rest = [*output]
@@ -186,7 +186,7 @@ class ForcedSession:
 def test_drafts_equal_those_of_a_race_that_ends_with_end_of_text(
     name: str, prompt: list[int], output: list[int]
 ) -> None:
-    """The log does not show the end-of-text token; a race that ends at its limit drafts nothing past the limit."""
+    """A log omits the end-of-text token. A race that ends at its token limit drafts nothing past the limit."""
     lane, drafter_inputs, output = ScoredLane.of(name, {}), DrafterInputs(tuple(prompt), 6), [*output, 5]
     forced = list(forced_steps(lane.build(drafter_inputs, **lane.options), prompt, output, lane.num_draft))
     for limit, ends in ((1000, frozenset({5})), (len(output), frozenset[int]())):

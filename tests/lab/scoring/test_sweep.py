@@ -84,7 +84,7 @@ def test_a_grid_that_cannot_be_swept_is_refused(names: list[str], grid: dict, wo
 @pytest.mark.parametrize("keep_outputs", [False, True])
 def test_the_counts_equal_those_of_a_scoreboard(keep_outputs: bool) -> None:
     lanes = grid_lanes(("prompt-lookup", "suffix", "fusion"), {}, (8,))
-    # The last output is one of an earlier shard.
+    # The last output repeats one of an earlier shard.
     transcripts = [*TRANSCRIPTS, replace(TRANSCRIPTS[-1], output=TRANSCRIPTS[3].output)]
     sweep = Sweep.of(lanes, transcripts, ASSUMED_CPU, keep_outputs)
     run_sweep(sweep, transcripts)
@@ -170,7 +170,7 @@ def test_a_damaged_folder_is_reported(whole_sweep: Sweep, tmp_path: Path, name: 
 
 
 class OneMachineCluster:
-    """The part of Ray that a sweep calls, done at once in this process."""
+    """The part of Ray that a sweep calls; jobs run in this process when they are fetched."""
 
     def init(self, **arguments: Any) -> None:
         if arguments.get("address") == "nowhere":

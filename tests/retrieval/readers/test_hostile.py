@@ -190,7 +190,7 @@ def test_html_is_decoded_in_its_declared_encoding(declared: str) -> None:
     ("text", "times"), [("<a ", 100), ("<a href=", 100), ("<!--x>", 100), ("<![CDATA[x>", 1000), ("<![if x>", 1000)]
 )
 def test_reading_html_takes_time_in_proportion_to_its_length(text: str, times: int) -> None:
-    """Python's parser looks for the end of what "<" begins, and would look through the whole text each time."""
+    """At each "<", Python's parser looks for the end of what begins there; by itself it would search the whole text."""
     assert growth(lambda count: read("a.html", (text * count).encode()), times) < MAX_LINEAR_GROWTH
 
 

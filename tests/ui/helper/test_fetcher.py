@@ -25,7 +25,7 @@ NAME = "smollm2-135m"
 
 @pytest.fixture
 def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, without a reachable hub or package index. Returns the folder of a fetched model."""
+    """An empty cache, without a reachable hub or package index. Returns the folder that a fetched model would have."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))

@@ -69,7 +69,7 @@ def test_every_engine_has_a_recommendation_and_settings_to_paste(advice: Any) ->
 def test_the_advice_states_its_evidence(advice: Any) -> None:
     assert (advice["requests"], advice["scored"], advice["looping"], advice["left_out"]) == (21, 20, 1, "")
     vllm = advice["engines"][0]
-    # A setting that was tried is a list; its lane comes first, and the number of its requests fourth.
+    # Each setting that was tried is a list: its first item is the lane, its fourth the number of requests.
     settings = [setting for setting in advice["tried"] if setting[0].startswith("vllm-")]
     assert any(
         sentence.startswith(f"Of {len(settings)} settings tried on 16 requests the best") for sentence in vllm["text"]

@@ -36,7 +36,7 @@ class Callers:
             if stop():
                 raise InputError("Stopped.")
             time.sleep(0.001)
-        # The kind of the answer, and the answer.
+        # (kind of the answer, content).
         return b"done", b"read"
 
     def ask(self, pool: HelperPool, name: str, stop: Callable[[], bool] = lambda: False) -> None:
@@ -107,7 +107,7 @@ def test_visitors_and_their_visits_take_turns(callers: Callers) -> None:
     for name in ("x.1.1", "y.1.1", "a.1.1", "a.1.2", "a.2.1", "b.1.1", "c.1.1"):
         callers.ask(pool, name)
     wait_for_begun(callers, "x.1.1", "y.1.1")
-    # Each task that ends, and the task that begins then.
+    # Task that ends -> task that begins then.
     turns = {"x.1.1": "a.1.1", "y.1.1": "b.1.1", "a.1.1": "c.1.1", "b.1.1": "a.2.1", "c.1.1": "", "a.2.1": "a.1.2"}
     for finished, next_name in turns.items():
         callers.finish(finished)

@@ -104,7 +104,7 @@ def test_work_that_takes_too_long_or_is_stopped_ends_the_helper(helper: HelperPo
     before = {process.pid for process in multiprocessing.active_children()}
     for limits, words in (({"limit_s": 0.0}, "more than 0 seconds"), ({"stop": lambda: True}, "Stopped")):
         with pytest.raises(InputError, match=words):
-            # On any machine this takes longer than the time between two checks of the limits.
+            # On any machine, this content takes longer to read than the time between two checks of the limits.
             helper.run("recording", "", b"\n" * 10_000_000 + content, **limits)
         assert {process.pid for process in multiprocessing.active_children() if process.name == "helper"} <= before
     assert json.loads(helper.run("recording", "", content))["phase"] == "finished"

@@ -50,7 +50,7 @@ def test_each_question_is_one_race_in_line_behind_those_of_others() -> None:
     first, other = race(events), race(events, visit="other")
     assert first["phase"] == other["phase"] == "waiting" and first["id"] != other["id"]
     second = worker.queue.find(race(events, "How?")["key"])
-    # A page has one race in line, so its first one has made way.
+    # A page has at most one race in line, so the second one has replaced the first.
     assert second is not None and worker.queue.num_ahead(second) == 1
     assert worker.queue.find(first["key"]) is None
 

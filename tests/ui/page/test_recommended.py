@@ -14,7 +14,7 @@ from specrace.ui.page.settings_panel import COMMON, build_panel
 
 
 def choose(method: str, num_draft: Any = 7, **options: Any) -> tuple[dict[str, Any], dict[tuple[str, str], Any]]:
-    """The values by name of the common fields that change, and of the lanes' options that change."""
+    """The fields that change: name -> value of common fields, and (lane, option) -> value of options."""
     with gr.Blocks():
         panel = build_panel([], [])
     values = choose_recommended(json.dumps({"method": method, "num_draft": num_draft, "options": options}))

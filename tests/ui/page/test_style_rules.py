@@ -10,7 +10,7 @@ from specrace.ui.stage.parts import STYLES, read_static
 
 
 def split(selector: str, separators: str) -> list[str]:
-    """The parts of a selector between separators that are in no bracket."""
+    """The parts of a selector between `separators`, which do not count inside brackets."""
     parts, depth = [""], 0
     for character in selector:
         depth += (character in "([") - (character in ")]")
@@ -24,9 +24,9 @@ def split(selector: str, separators: str) -> list[str]:
 def slow_selectors(sheet: str) -> list[str]:
     """The selectors with `:has()` for which a browser restyles or searches too much.
 
-    A browser keeps one list of what all `:has()` rules style. An element without id, class and attribute at the end of
-    one rule, such as `span`, puts all of its kind on that list, whatever changed. And a rule about what is below the
-    body, or below the arena, is tried again whenever a token is drawn.
+    A browser keeps one list of the elements that `:has()` rules may style. A rule that ends in an element without id,
+    class or attribute, such as `span`, puts all elements of this kind on the list, whatever changed. And `:has()` on
+    the body or on the arena is evaluated again whenever a token is drawn.
     """
     rules = re.sub(r"/\*.*?\*/", "", sheet, flags=re.DOTALL)
     lists = [text for text in re.findall(r"([^{};]+)\{", rules) if text.strip()[0] != "@"]
@@ -34,10 +34,10 @@ def slow_selectors(sheet: str) -> list[str]:
     slow = []
     for selector in selectors:
         compounds = split(selector, " >~+")
-        at = [index for index, compound in enumerate(compounds) if ":has(" in compound]
+        has_indices = [index for index, compound in enumerate(compounds) if ":has(" in compound]
         last_is_named = re.search(r"[.#\[]", compounds[-1])
-        is_broad = any(re.match(r"body|[^:]*\.arena", compounds[index]) for index in at)
-        if is_broad or (at and at[0] < len(compounds) - 1 and not last_is_named):
+        is_broad = any(re.match(r"body|[^:]*\.arena", compounds[index]) for index in has_indices)
+        if is_broad or (has_indices and has_indices[0] < len(compounds) - 1 and not last_is_named):
             slow.append(selector)
     return slow
 

@@ -25,7 +25,7 @@ from tests.servers.test_race import NGRAM, PROMPT, SPEC, decode, make_target
 
 SETTINGS = {name: DEFAULTS[name] for name in race_request.OFFERED}
 URL = "http://127.0.0.1:9/v1"
-# What a client could send to have an address called -> the argument of `Backend.read_request` that carries it.
+# (argument of `Backend.read_request`, a value that a client could send so that the server calls an address).
 TRIES: list[tuple[str, Any]] = [
     ("servers", [URL]),
     ("servers", URL),
@@ -67,7 +67,7 @@ def read(backend: Backend, **values: Any) -> race_request.VisitorRequest:
 
 @pytest.mark.parametrize(("name", "value"), TRIES, ids=map(repr, range(len(TRIES))))
 def test_a_visitor_cannot_have_an_address_called(name: str, value: Any) -> None:
-    """Each try is refused before anything is asked of a server: a call of either function fails the test."""
+    """Each try is refused before any server is asked: a call of `race_beside` or `describe` fails the test."""
     servers = NamedServers(["vllm"], race_beside=cast(Any, pytest.fail), describe=cast(Any, pytest.fail))
     backend = make_backend(servers)
     with pytest.raises(InputError) as caught:

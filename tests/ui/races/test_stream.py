@@ -122,7 +122,7 @@ def test_a_races_messages_add_up_to_its_reel() -> None:
 
 
 def test_messages_are_sent_at_a_steady_rate_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that stalls for a second gets no burst. Sleeping advances the clock; seven steps arrive in each sleep."""
+    """A page that stalls for a second gets no burst. Each sleep advances the clock, and seven steps arrive in it."""
     worker = Worker(lambda _report: WORKBENCH)
     worker.loading.workbench = WORKBENCH
     job = worker.queue.submit("a", short_race)
@@ -319,7 +319,7 @@ def test_other_races_run_while_one_is_being_prepared(monkeypatch: pytest.MonkeyP
 
 
 def test_waiting_does_not_count_toward_a_races_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The race's time limit ends it after two turns, with a wait between them that is longer than the limit."""
+    """The race reaches its time limit in its second turn; a wait longer than the limit lies between the two turns."""
     now, stops = [50.0], list[bool]()
 
     def describe_nothing(_moment: float) -> str:

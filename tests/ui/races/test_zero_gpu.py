@@ -29,7 +29,7 @@ QUESTION = "Why does bread rise?"
 TOKENS = 24
 # About the size of the bundled model.
 BUNDLED_WEIGHT_BYTES = 30_000_000
-# What a Space sends for each visitor, whose quota is used.
+# A Space sends such a token with a visitor's requests; the GPU's time counts against this visitor's quota.
 VISITOR_TOKEN = "a-header.e30.a-signature"
 
 

@@ -41,7 +41,7 @@ with serving(*sys.argv[1:]) as app:
     print(app.port, flush=True)
     signal.pause()
 """
-# How much memory the server may take during the attack. It took 1.5 GB before there was a limit.
+# How much more memory the server may take during the attack. Without limits on bodies it took 1.5 GB.
 MAX_GROWTH_BYTES = 200_000_000
 # How many requests the attacker holds back.
 HELD = 80
@@ -59,7 +59,7 @@ def server(folder: Path, *arguments: str) -> Iterator[tuple[Served, processes.Pr
 
 
 def peak_memory(process: processes.Process) -> int:
-    """The most memory that the process has had, in bytes."""
+    """The peak memory of the process so far, in bytes."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
@@ -72,7 +72,7 @@ def retrieve(app: Served, paths: list[str]) -> str:
 
 
 def test_another_visitors_document_is_answered_while_slow_ones_are_pending(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attacker's helpers are stopped as they begin, and so take longer than any file could."""
+    """The attacker's helper processes are suspended as they begin, so they take longer than any file could."""
     stopped: list[int] = []
     begin = HelperPool._begin
 

@@ -101,7 +101,7 @@ def test_addresses_that_this_machine_does_not_have_are_skipped(monkeypatch: pyte
 
 
 async def forwarded(proxies: list[str], peer: str) -> tuple[str, str, bool]:
-    """The visitor's address, the scheme, and whether X-Forwarded-Host is left, for a request from `peer`."""
+    """The visitor's address, the scheme, and whether X-Forwarded-Host is kept, for a request from `peer`."""
     seen: list[Any] = []
 
     async def app(scope: Any, _receive: Any, _send: Any) -> None:

@@ -187,7 +187,7 @@ def test_visitors_input_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None
 def test_a_failure_is_logged_without_its_message(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """This holds for hostile bodies, and when Gradio's code fails."""
+    """No failure logs visitors' text, whether the body is hostile or Gradio's code fails."""
 
     def fail(**_: Any) -> None:
         raise OverflowError(SECRET)

@@ -33,7 +33,7 @@ class Choice:
         return round(self.mean, 3)
 
 
-# The end of a sentence that says how `acceptance_profile` counts the end of an output.
+# Ends a sentence, and says how `acceptance_profile` counts at the end of an output.
 AT_THE_END = "draft tokens past an output's end are not counted, and the bonus token of its last step is"
 
 
@@ -81,9 +81,9 @@ class Engine:
     """An engine to which lanes can be exported.
 
     `title`: its name in sentences. `prefix`: the beginning of its twins' names. `nearest`: our lanes that are most like
-    its drafters. `version`: the version whose source has these option names. `plug_ins`: lane -> a function that gives
-    the settings to load our drafter into the engine, where it drafts chains by a cost curve. `effects`: what the engine
-    does with requests that have certain options, in the version `effects_version`.
+    its drafters. `version`: the engine's version whose source has the exported option names. `plug_ins`: lane -> a
+    function that gives the settings to load our drafter into the engine, where it drafts chains by a cost curve.
+    `effects`: what the engine does with requests that have certain options, in the version `effects_version`.
     """
 
     name: str

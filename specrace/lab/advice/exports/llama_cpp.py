@@ -21,7 +21,7 @@ from specrace.lab.advice.exports.base import (
 )
 
 LIST = "llamacpp-list"
-# The drafters that a list may have, in the order in which they are asked, and the options of each.
+# Drafter that a list may have -> its options, in the order in which llama.cpp asks the drafters.
 LISTED = {
     "simple": ("size_n", "size_m"),
     "map_k": ("size_n", "size_m"),
@@ -65,7 +65,7 @@ def export(choice: Choice) -> Export:
 
 
 def _export_list(choice: Choice) -> Export:
-    """The flags for several drafters: each has its own."""
+    """The flags for a list of drafters: the list, and the flags of each."""
     names = [name for name in LISTED if choice.options[name]]
     modes = [f"ngram-{name.replace('_', '-')}" for name in names]
     mode_flag = f"--spec-type {','.join(modes) or 'none'}"
@@ -105,7 +105,7 @@ EFFECTS = (
         "checks each drawn token against the grammar, one after the other, which the forecast leaves out; drafts are "
         "not cut where they break the grammar",
     ),
-    # common/sampling.cpp, too: the whole chain of samplers draws a token at each position, and its history holds the
+    # Also common/sampling.cpp: the whole chain of samplers draws a token at each position, and its history holds the
     # accepted tokens.
     Effect(
         (

@@ -1,9 +1,9 @@
 """SGLang: the flags of `--speculative-algorithm NGRAM`, and a corpus file for it.
 
 Names from sgl-project/sglang 0.5.23, under `python/sglang/srt`: `arg_groups/fields/spec.py` (options),
-`arg_groups/speculative_hook.py` (what they rule out), `speculative/cpp_ngram/external_corpus.py` (one JSON string
-per line), `speculative/spec_utils.py` and `eagle_utils.py` (simulated acceptance, whose length counts the bonus
-token, and whose real draft tokens need a chain). `--speculative-num-draft-tokens` counts the root.
+`arg_groups/speculative_hook.py` (what they rule out), `speculative/cpp_ngram/external_corpus.py` (one JSON string per
+line), `speculative/spec_utils.py` and `eagle_utils.py` (simulated acceptance: its length counts the bonus token; to
+accept the real draft tokens it needs a chain). `--speculative-num-draft-tokens` counts the root.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def corpus_flags(choice: Choice) -> str:
 
 
 def corpus_lines(texts: Iterable[str]) -> str:
-    """The corpus file of documents: one JSON string per line."""
+    """The content of CORPUS_FILE for these documents: one JSON string per line."""
     return "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
 
 

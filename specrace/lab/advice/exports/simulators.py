@@ -12,7 +12,7 @@ from typing import Any
 from specrace.lab.advice.exports.base import AT_THE_END
 
 SIMULATORS_FILE = "simulators.txt"
-# Dynamo's mocker simulates no longer drafts.
+# The longest draft that Dynamo's mocker simulates.
 MAX_NEXTN = 5
 _NOTES = (
     "Accepted tokens are the mean of all steps, rates are of each position after accepted ones; neither "

@@ -17,7 +17,7 @@ _HINT = "give a settings file that recommend wrote"
 
 
 def export(choice: Choice) -> Export:
-    """The settings file, and the flag that takes it."""
+    """The flag, and the settings file that it names."""
     settings = {"method": choice.lane, "num_draft": choice.num_draft, "options": dict(choice.options)}
     return Export(f"--settings {SETTINGS_FILE}", files={SETTINGS_FILE: json.dumps(settings, indent=1) + "\n"})
 

@@ -41,7 +41,7 @@ def _config(choice: Choice) -> dict[str, Any]:
     if choice.lane == "suffix":
         return {"decoding_type": "SA", "max_draft_len": choice.num_draft, "max_matching_ngram_size": -1}
     config = {name: value for name, value in options.items() if name not in ("max_draft_len", POOL)}
-    # 0 stands for the engine's own size. The engine refuses a size without its pool.
+    # 0 stands for the engine's default size. The engine refuses a size if the pool is off.
     if options.get("enable_global_pool") and options.get(POOL):
         config[POOL] = options[POOL]
     return {"decoding_type": TYPES[choice.lane], "max_draft_len": choice.num_draft, **config}

@@ -1,7 +1,7 @@
 """transformers: the arguments of `model.generate` for prompt lookup decoding.
 
-Names from transformers 5.23.0, `generation/configuration_utils.py`, class GenerationConfig. It has no simulated
-acceptance.
+Names from transformers 5.23.0, `generation/configuration_utils.py`, class GenerationConfig. transformers cannot
+simulate acceptance.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specrace.lab.advice.exports.base import (
 
 
 def export(choice: Choice) -> Export:
-    """The keyword arguments. transformers always tries matches down to one token, and also copies from the output."""
+    """The keyword arguments, with notes where transformers' prompt lookup differs from the lane."""
     longest = choice.options["longest"]
     notes = []
     if choice.options["shortest"] > 1:

@@ -1,7 +1,7 @@
 """vLLM: the JSON of `--speculative-config`.
 
-Names and bounds from vllm-project/vllm 0.33.0, `vllm/config/speculative.py`, class SpeculativeConfig. There are
-`num_speculative_tokens` synthetic rates, within [0, 1], which never rise.
+Names and bounds from vllm-project/vllm 0.33.0, `vllm/config/speculative.py`, class SpeculativeConfig. vLLM wants
+`num_speculative_tokens` synthetic rates from 0 to 1, none above the one before it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from specrace.lab.advice.exports.base import (
 
 _SUFFIX = "suffix_decoding_"
 _ARCTIC = "vLLM refuses suffix without the package arctic-inference."
-# vllm/v1/core/sched/scheduler.py counts a step with a draft only, and before it looks for the output's end;
+# vllm/v1/core/sched/scheduler.py counts only steps with a draft, and before it looks for the output's end;
 # vllm/v1/sample/rejection_sampler.py applies synthetic rates to draft tokens.
 _CONVENTION = (
     "Rate i is the share of all steps, with a draft or without, that accept at least i draft tokens, without the bonus "
@@ -74,7 +74,7 @@ def _method(choice: Choice) -> dict[str, Any]:
 def plug_in(choice: Choice, curve: CostCurve) -> str:
     """The flags that load fusion into vLLM, with the options that differ from its defaults."""
     config = {"method": "custom_class", "model": "specrace.integrations.vllm.Fusion"}
-    # In vLLM earlier answers are drafted from only if that is asked for.
+    # In vLLM, fusion drafts from earlier answers only if `past` is set.
     defaults = find_method(choice.lane).defaults("cuda") | {"past": False}
     settings = {name: value for name, value in choice.options.items() if name not in _FIXED and value != defaults[name]}
     if curve != ASSUMED_GPU:
@@ -118,7 +118,7 @@ EFFECTS = (
         SLOWER,
         "computes the drafts' probabilities, too, which the forecast leaves out, and does not promise the same values",
     ),
-    # v1/worker/gpu/spec_decode/rejection_sampler_utils.py, _rejection_kernel: accepting a draft takes a draw, too.
+    # v1/worker/gpu/spec_decode/rejection_sampler_utils.py, _rejection_kernel: accepting a draft takes a draw as well.
     Effect(("seed",), OTHER_TEXT, "draws differently than without drafts: the same seed gives another text"),
     # v1/sample/rejection_sampler.py, rejection_random_sample_kernel: without draft probabilities a draft token is
     # accepted with the target's probability.

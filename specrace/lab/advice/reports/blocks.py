@@ -130,7 +130,7 @@ def _markdown_block(block: Block) -> str:
         case Bullets(items):
             return "\n".join(f"- {_markdown(item)}" for item in items)
         case Code(text):
-            # A fence is longer than any in the text.
+            # The fence must be longer than any run of backticks in the text.
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
             return f"{fence}\n{_printable(text)}\n{fence}"
         case Table(caption, header, rows):

@@ -23,11 +23,11 @@ from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row
 IsRow = Callable[[Row], bool]
 # A row, or the reason why a value is not a row.
 RowOrReason = Row | str
-# The keys that lead to a value, with _ELEMENT for an element of an array.
+# The keys that lead to a value; _ELEMENT stands for the index of an array's element.
 KeyPath = tuple[str, ...]
 
 _CHUNK = 1 << 16
-# The longest JSON tokens that the end of the buffer may cut: -Infinity and an escaped pair of surrogates.
+# The length of the longest JSON tokens that the end of the buffer may cut: an escaped surrogate pair (or -Infinity).
 _MAX_TOKEN_CHARACTERS = 12
 _MAX_DEPTH = 12
 _BLANK = re.compile(r"[ \t\n\r\ufeff]*")
@@ -38,7 +38,7 @@ _CONTENT_FIELDS = {"content", "tool_calls", "parts"}
 # Names of a message's field that tells to which conversation it belongs.
 _CONVERSATION_ID = re.compile(r"(?:conversation|conv|thread|session|chat|dialog(?:ue)?)_?id", re.IGNORECASE)
 _NO_OBJECT = "this is an element of a list but not an object; write objects"
-# guidellm's lists of requests without a complete answer.
+# The names of guidellm's lists of requests that have no complete answer.
 _UNFINISHED = ("errored", "incomplete")
 
 
@@ -135,8 +135,8 @@ class _Cursor:
         self._text = self._text[self._at :]
         self._at = 0
         self._counted = (0, line)
-        # Doubling the text bounds the time: decoding a long value from its start after each reading costs twice as
-        # much as decoding it once.
+        # A long value is decoded from its start after each reading. As each reading doubles the text, this costs only
+        # about twice as much as decoding the value once.
         data = self._stream.read(max(_CHUNK, len(self._text)))
         self._decode(data, ended=not data)
         return True
@@ -240,7 +240,7 @@ def _member(
 ) -> Generator[tuple[int, RowOrReason], None, bool]:
     """The rows in the value at the position, which is part of a large object or array; `path` leads to it.
 
-    `among_rows`: the value is in a list after a row. Returns whether the next value is, if there is one in the list.
+    `among_rows`: the value follows a row in a list. Returns the `among_rows` of the list's next value.
     """
     cursor.peek()
     line = cursor.line
@@ -255,11 +255,12 @@ def _member(
 
 
 def find_rows(document: Row, is_row: IsRow) -> Iterator[RowOrReason]:
-    """The rows in an object: the object itself, or elements of lists in it; for some, why they are not rows."""
+    """The rows in an object: itself, or elements of lists in it; a reason stands for an element that is no row."""
     yield from _rows_in(document, (), is_row)
 
 
 def _rows_in(value: Any, path: KeyPath, is_row: IsRow) -> Iterator[RowOrReason]:
+    """The rows in a value, as `find_rows`; `path` leads to the value."""
     if len(path) > _MAX_DEPTH:
         return
     if isinstance(value, list):
@@ -278,7 +279,7 @@ def _rows_in(value: Any, path: KeyPath, is_row: IsRow) -> Iterator[RowOrReason]:
 
 
 def _as_row(element: Any) -> list[RowOrReason]:
-    """An element without rows, in a list with rows: it is a bad row, whose reader says what it lacks."""
+    """The row for an element that looks like none, in a list with rows: the format's reader says what it lacks."""
     return [element if isinstance(element, dict) else _NO_OBJECT]
 
 
@@ -306,6 +307,6 @@ def conversation_rows(messages: list[Row]) -> Iterator[RowOrReason]:
 
 
 def _shares_id(messages: list[Row]) -> bool:
-    """Whether the `id` that these messages share is not that of a message, because they are of several speakers."""
+    """Whether the `id` that these messages share is their conversation's, because they have several speakers."""
     speakers = {str(message.get("role", message.get("from"))) for message in messages}
     return messages[0].get("id") is not None and len(speakers) > 1

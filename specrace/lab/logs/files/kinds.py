@@ -1,4 +1,4 @@
-"""Which kinds of files are read, by the ends of their names, and which are refused, by their first bytes."""
+"""Which kinds of files are read, by their suffixes, and which are refused, by their first bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from specrace.core.errors import InputError, shorten
 
-# Kind -> the ends of its names.
+# Kind -> its suffixes.
 _LOG_SUFFIXES = {
     "JSON": (".jsonl", ".ndjson", ".json"),
     "CSV": (".csv",),
@@ -17,9 +17,9 @@ _LOG_SUFFIXES = {
 LOG_SUFFIXES = tuple(suffix for suffixes in _LOG_SUFFIXES.values() for suffix in suffixes)
 # The kinds in words, for messages: "JSON, CSV, TSV, Parquet or Arrow".
 READ_KINDS = " or ".join([", ".join([*_LOG_SUFFIXES][:-1]), [*_LOG_SUFFIXES][-1]])
-# The ends of names that say how a file is compressed.
+# Suffix of a compressed file -> how it is compressed.
 PACKED_SUFFIXES = {".gz": "gzip", ".zst": "Zstandard", ".xz": "xz", ".bz2": "bzip2"}
-# The first bytes of a zip, and of one without members.
+# The first bytes of a zip with members, and of an empty one.
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 # Archives and compressed files that are not read: (offset, magic) -> kind.
 _UNREAD = {
@@ -47,12 +47,12 @@ HEAD_BYTES = 512
 
 
 def unpacked_name(name: PurePath) -> PurePath:
-    """The name without the end that says how the file is compressed."""
+    """The name without the suffix of a compressed file."""
     return name.with_suffix("") if name.suffix in PACKED_SUFFIXES else name
 
 
 def is_log_name(name: PurePath) -> bool:
-    """Whether a file's name ends as a log's does."""
+    """Whether a file's name has the suffix of a log."""
     return unpacked_name(name).suffix.lower() in LOG_SUFFIXES
 
 

@@ -22,8 +22,8 @@ from specrace.core.errors import InputError, shorten
 from specrace.lab.logs.files.kinds import HEAD_BYTES, PACKED_SUFFIXES, refuse_unreadable
 
 _GZIP_MAGIC = b"\x1f\x8b"
-# How many compressed bytes are unpacked at once. Four bytes may hold a Zstandard block of 128 KiB, so 512 bytes unpack
-# to at most 16 MiB.
+# How many compressed bytes are unpacked at once. A Zstandard block of 128 KiB may take only four bytes, so 512 bytes
+# unpack to at most 16 MiB.
 _CHUNK = 512
 # The memory that a decompressor may take: `xz -9` needs 65 MiB, `zstd --long=27` 128 MiB.
 _MAX_MEMORY = 256 << 20
@@ -95,7 +95,7 @@ _KINDS: dict[bytes, tuple[str, Callable[[], _Decompressor]]] = {
 
 
 class _Unpacked(io.RawIOBase):
-    """The bytes of a file of one or more packed streams. Raises DamagedError."""
+    """The bytes of a file that holds one or more compressed streams. Reading raises DamagedError."""
 
     def __init__(self, packed: BinaryIO, kind: str, make_decompressor: Callable[[], _Decompressor]) -> None:
         self._packed = packed
@@ -148,7 +148,7 @@ class _Unpacked(io.RawIOBase):
 
 
 class _Gzip(io.RawIOBase):
-    """The bytes of a gzip file. Unlike zlib's, gzip's reader returns what is before a wrong checksum."""
+    """The bytes of a gzip file. The gzip module, unlike zlib, returns what precedes a wrong checksum."""
 
     def __init__(self, packed: io.BufferedReader) -> None:
         self._file = gzip.GzipFile(fileobj=packed)

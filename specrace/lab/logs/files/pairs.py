@@ -1,7 +1,6 @@
 """Pairs a batch's files of requests and responses, and looks up requests by custom_id on the disk.
 
-Different batches may use the same ids: the examples of OpenAI's documentation begin with request-1, and so do the
-batches of whoever follows them.
+Different batches may use the same ids: many begin with request-1, as the examples in OpenAI's documentation do.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_line
 _REQUEST = ("body", "params", "request")
 _RESPONSE = ("response", "result", "error")
 _WORD = re.compile(r"[^\W_]+")
-# Words in the names of a batch's two files that tell the one from the other.
+# Words in a file's name that tell a batch's requests from its responses.
 _ROLE_WORDS = {
     *("in", "input", "inputs", "request", "requests", "req", "prompt", "prompts"),
     *("out", "output", "outputs", "response", "responses", "resp", "result", "results", "error", "errors"),
@@ -42,7 +41,7 @@ class RequestIndex:
     """
 
     def __init__(self, source: Source) -> None:
-        # A handle of its own, because the responses may be in the same file, which is being read.
+        # A separate file handle, because the responses may be read from the same file meanwhile.
         self._kept = OpenFile()
         self.source = replace(source, kept=self._kept)
         hashes = array("Q")
@@ -152,7 +151,7 @@ def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
 
 
 def _choose(responses: Source, candidates: dict[Source, RequestIndex]) -> Source:
-    """The file that has all requests of the responses; of several the one with the same name, or in the same folder.
+    """The candidate that has all requests of the responses; of several, the one with the same name or folder.
 
     Raises InputError if that is not one file.
     """
@@ -161,8 +160,8 @@ def _choose(responses: Source, candidates: dict[Source, RequestIndex]) -> Source
     names = (_shared_id(row) for _, row in Rows(responses, None, lambda *_: None, pipes=False))
     hashes = array("Q", (_hash(name) for name in names if name is not None))
     matching = [source for source, index in candidates.items() if index.holds(hashes)]
-    for place in (_batch_name, _folder):
-        same = [source for source in matching if place(source) == place(responses)]
+    for label_of in (_batch_name, _folder):
+        same = [source for source in matching if label_of(source) == label_of(responses)]
         matching = same if len(same) == 1 else matching
     if len(matching) != 1:
         files = count_files([source.name.name for source in candidates])

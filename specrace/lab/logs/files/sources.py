@@ -68,7 +68,7 @@ class OpenFile:
 class Source:
     """A file of a log; `member` is its name in the zip at `path`, "" for the file at `path` itself.
 
-    `kept`: keeps the file open after it was read; None to close it.
+    `kept`: keeps the file open between readings; None closes it after each.
     """
 
     path: Path
@@ -127,8 +127,8 @@ def find_sources(path: Path, kept: OpenFile | None = None) -> tuple[list[Source]
     """A log's files, sorted by name, and the names of the files beside them in its folder or zip that are not read,
     because they are not logs, or are copies.
 
-    `kept`: what keeps a file open from here on, until the caller closes it. Raises InputError for a folder or a zip
-    that cannot be read or has no log.
+    `kept`: keeps a file open until the caller closes it. Raises InputError for a folder or a zip that cannot be read or
+    has no log.
     """
     if path.is_dir():
         sources, skipped = _in_folder(path, kept)
@@ -145,7 +145,7 @@ def find_sources(path: Path, kept: OpenFile | None = None) -> tuple[list[Source]
 
 
 def _find_copies(sources: Sequence[Source]) -> dict[Source, Source]:
-    """Copy -> original, for files that hold the same when they are unpacked, such as a.jsonl.gz and a.jsonl."""
+    """Copy -> original, for files with the same unpacked content, such as a.jsonl.gz and a.jsonl."""
     by_start: dict[bytes, list[Source]] = {}
     originals: dict[bytes, Source] = {}
     copies: dict[Source, Source] = {}
@@ -189,6 +189,7 @@ def count_files(names: Sequence[str]) -> str:
 
 
 def _in_folder(folder: Path, kept: OpenFile | None) -> tuple[list[Source], list[str]]:
+    """(the log files in a folder and its zips, the names of the other files), hidden ones left out."""
     sources: list[Source] = []
     skipped: list[str] = []
 
@@ -224,6 +225,7 @@ def _is_zip(path: Path, kept: OpenFile | None) -> bool:
 
 
 def _in_zip(path: Path, kept: OpenFile | None) -> tuple[list[Source], list[str]]:
+    """(the log files in a zip, the names of its other files), hidden ones left out. Raises InputError."""
     file = kept or OpenFile()
     try:
         members = file.archive(path).infolist()

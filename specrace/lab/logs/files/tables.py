@@ -30,11 +30,12 @@ _QUOTES = (
     "the row that begins here is not CSV: a cell that begins with a quotation mark must end with one, and marks within "
     "it are written twice"
 )
-# How csv's messages about quotation marks end.
+# How the csv module's messages about quotation marks end.
 _QUOTE_ERRORS = ("expected after '\"'", "unexpected end of data")
 # Cells of these columns hold JSON of any kind; in other columns an object or a list of objects is parsed.
 _JSON_COLUMNS = {"prompt_ids", "output_ids", "messages", "conversations", "tools"}
-# Cells of these columns may hold a text that is JSON by itself, so only requests, responses and messages are parsed.
+# Cells of these columns may hold a model's text that happens to be JSON, so only requests, responses and messages are
+# parsed.
 _TEXT_COLUMNS = {
     *("prompt", "output", "input", "inputs", "outputs", "instruction", "question", "text", "content", "query"),
     *("response", "completion", "answer", "reply", "generation", "generated_text", "chosen", "rejected", "reasoning"),
@@ -47,14 +48,14 @@ _PYTHON_MESSAGE = re.compile(
     r"'(?:message\.)?(?:role|from)': '(?:system|developer|user|human|assistant|gpt|model|tool|function)'|"
     rf"'(?:{'|'.join(_LISTS)})': \[+\{{"
 )
-# Columns that keep their own names, even if --columns renames the prompt and the output.
+# Columns that are kept under their own names when --columns names others.
 _EXTRA_COLUMNS = ("id", "category", "tools")
 # Rows read at once from a Parquet file.
 _BATCH = 256
 
 
 def is_csv(name: PurePath) -> bool:
-    """Whether a file's name ends in .csv or .tsv, or in one of them and the end of a compressed file."""
+    """Whether a file's name ends in .csv or .tsv, perhaps followed by the suffix of a compressed file."""
     return unpacked_name(name).suffix.lower() in (".csv", ".tsv")
 
 
@@ -132,7 +133,7 @@ def find_delimiter(first_line: str, *, is_tsv: bool) -> str:
         return separator_line[1]
     usual = "\t" if is_tsv else ","
     unquoted = _QUOTED.sub("", first_line)
-    # The usual one is first, and so wins a tie.
+    # The usual delimiter comes first, so it wins a tie.
     return max((usual, *_DELIMITERS), key=unquoted.count)
 
 
@@ -172,7 +173,7 @@ def arrow_rows(file: BinaryIO, name: str) -> Iterator[tuple[int, Row]]:
 
 @contextmanager
 def _pyarrow_errors(name: str, kind: str) -> Iterator[list[int]]:
-    """Turn pyarrow's errors, and its absence, into an InputError; the caller counts rows in the list.
+    """Turn pyarrow's errors, and its absence, into an InputError; the caller counts rows in the yielded [count].
 
     `kind`: "a Parquet file", ...
     """

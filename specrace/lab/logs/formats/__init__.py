@@ -16,7 +16,7 @@ from specrace.lab.logs.formats.specrace import SpecraceFormat
 
 __all__ = ["FORMATS", "Exchange", "Format", "find_format", "is_trace", "recognise"]
 
-# In the order in which they are tried: a row may look like several, and the first counts.
+# In the order in which they are tried: a row may look like several formats, and the first one wins.
 _IN_ORDER: tuple[type[Format], ...] = (
     Batch,
     AnthropicBatch,

@@ -15,10 +15,10 @@ Tokens = tuple[int, ...]
 
 # Far above any real line: a file with a longer line is not a log, and must not fill the memory.
 MAX_LINE_BYTES = 16_000_000
-# How many times JSON text may be quoted within JSON text.
+# How many times JSON text may be nested within JSON strings.
 MAX_NESTED = 3
-# The beginning of messages, of parts, of a request's body or of a response, as JSON, as JSON in quotes, or as the text
-# of a Python object. QUOTE stands for a quotation mark.
+# The beginning of messages, of parts, of a request's body or of a response: as JSON, as JSON within a JSON string, or
+# as Python's str() writes it. QUOTE stands for a quotation mark, perhaps escaped.
 _LOGGED = re.compile(
     r"""[\s"\[]*\{\s*(?:
       (?:QUOTEmessageQUOTE\s*:\s*\{\s*)?QUOTE(?:message\.)?roleQUOTE\s*:\s*QUOTE(?:system|developer|user|assistant|tool)
@@ -71,12 +71,12 @@ class Exchange:
 
     `tools` and `documents`: what the request offered, as in OpenAI's and Cohere's APIs. `template_options`: the
     request's arguments for the chat template, such as enable_thinking. `parameters`: the request's other fields, such
-    as temperature. `warnings`: reasons why this exchange lacks something that the model read or wrote.
-    `prefill`: the beginning of the answer, if the request wrote it and the model continued it.
-    `key`: identifies the answer; "" if nothing does. A second exchange with the same key repeats the first, and is
-    counted instead of scored, unless it is `repeatable`. `left_out`: why an answer is counted instead of scored, "" if
-    it is scored; an exchange that is left out has neither prompt nor output. `draft_counts`: what the engine counted of
-    its draft tokens, as `measured` reads it; None if the log has no such counts.
+    as temperature. `warnings`: reasons why this exchange lacks something that the model read or wrote. `prefill`: the
+    beginning of the answer, if the request wrote it and the model continued it. `key`: identifies the answer; "" if
+    nothing does. A second exchange with the same key repeats the first, and is counted instead of scored, unless it is
+    `repeatable`. `left_out`: why an answer is counted instead of scored, "" if it is scored; an exchange that is left
+    out has neither prompt nor output. `draft_counts`: the engine's counts of its draft tokens, which `measured` reads;
+    None if the log has none.
     """
 
     prompt: Tokens | str | list[Message]
@@ -142,7 +142,7 @@ def parse_line(line: bytes) -> Row:
 
 
 def read_ids(value: object, name: str) -> Tokens:
-    """Return `value` as token ids. Raises ValueError unless it is a list of whole numbers that is not empty."""
+    """Return `value` as token ids. Raises ValueError unless it is a non-empty list of whole numbers."""
     if not isinstance(value, list) or not all(type(token) is int for token in value):
         raise ValueError(f"{name} is not a list of whole numbers; write token ids")
     if not value:
@@ -151,7 +151,7 @@ def read_ids(value: object, name: str) -> Tokens:
 
 
 def read_text(value: object, name: str) -> str:
-    """Return `value` as text. Raises ValueError unless it is text that is not empty."""
+    """Return `value` as text. Raises ValueError unless it is non-empty text."""
     if not isinstance(value, str):
         raise ValueError(f"{name} is not text; write it in quotes")
     if not value:
@@ -227,9 +227,9 @@ def json_or_text(text: str) -> Any:
 
 
 def parse_nested(value: Any, accept: Callable[[Any], bool]) -> Any:
-    """Parse JSON text, even if it is quoted in JSON text, if `accept` takes the result; else return `value` unchanged.
+    """Return parsed JSON text, even if it was JSON within a JSON string, if `accept` takes it; else `value` unchanged.
 
-    A prompt or an answer may be JSON by itself, so only what looks like a request, a response or a message is parsed.
+    A prompt or an answer may itself be JSON text, so `accept` tells it from a request, a response or a message.
     """
     parsed = value
     for _ in range(MAX_NESTED):

@@ -45,16 +45,16 @@ _MAYBE_CONVERSATIONS = ("items", "data")
 # Names of fields beside a conversation with images, videos or sound that the model also read. An `image_name` is not
 # among them: logs of coding agents have it for the container's image.
 _MEDIA = re.compile(r"(?:image|video|audio)s?(?:_?(?:path|file|url|data|bytes|base64)s?)?", re.IGNORECASE)
-# A message's field with its time, and a time as text that can be compared.
+# The fields with a message's time, and the form of a time as text that can be compared.
 _TIMES = ("created_at", "createdAt", "create_time", "timestamp", "time", "date", "ts")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-# The seconds from 1970 to 1973. A smaller number in a field `time` is how long something took.
+# Seconds from 1970 to 1973. A smaller number in a field `time` is no date but how long something took.
 _MIN_TIME = 100_000_000
 _HUMAN, _ASSISTANT = "\n\nHuman:", "\n\nAssistant:"
 
 
 class OpenAIChat(Format):
-    """Conversations in OpenAI's chat format; each turn of the assistant is the output of a request."""
+    """Conversations in OpenAI's chat format; each assistant turn is the output of a request."""
 
     name = "openai-chat"
     title = "OpenAI chat messages"
@@ -68,7 +68,7 @@ class OpenAIChat(Format):
 
 
 class ShareGPT(Format):
-    """Conversations in ShareGPT's format; each turn of the assistant is an output."""
+    """Conversations in ShareGPT's format; each assistant turn is an output."""
 
     name = "sharegpt"
     title = "ShareGPT conversations"
@@ -138,8 +138,10 @@ def _turns(row: Row, logged: list[Any]) -> Iterable[Exchange]:
 
 
 def _falls(logged: list[Any], name: str) -> bool:
-    """Whether the last message is older than the first, by the field `name`. Between them, times may differ by more
-    than the order tells, as those of tools that ran at once."""
+    """Whether the last message is older than the first, by the field `name`.
+
+    The messages between them may be out of order: tools may have run in parallel.
+    """
     times = [message[name] for message in logged if isinstance(message, dict) and message.get(name) is not None]
     min_time = _MIN_TIME if name == "time" else 0
     are_numbers = all(type(time) in (int, float) and time >= min_time for time in times)
@@ -190,7 +192,7 @@ class Completions(Format):
             and len(answer) > 1
             and role_of(require_object(answer[0], "a message")) != "assistant"
         ):
-            # Both answers are whole conversations that differ in the last turn.
+            # `chosen` and `rejected` are whole conversations, which differ in the last turn.
             return read_exchanges(_with_tools(row, answer[:-1]), answer[-1:], *about)
         prompt = next(
             (row[key] for key in ("prompt", *_CONVERSATIONS[:2], "messages") if row.get(key) is not None), None

@@ -1,4 +1,4 @@
-"""Lines with a request and its response under any of many names, as gateways, tracers and engines write them.
+"""Lines with a request and its response in fields of many possible names, from gateways, tracers and engines.
 
 - Helicone: request_body, response_body (docs.helicone.ai/features/reports/export); LangSmith: inputs, outputs of a run
   (docs.langchain.com/langsmith/export-traces); Gemini on Vertex AI: request, response.
@@ -75,7 +75,7 @@ _RESPONSES = (
     "reply",
     "text",
 )
-# If the request, or the response, has a field of one of these names, the line itself may be its body.
+# If the field of the request, or of the response, has one of these names, the line itself may be the body.
 _OWN_REQUEST = ("messages", "contents", "prompt", "prompttokenids", "inputids", "input", "inputs", "question", "query")
 _OWN_RESPONSE = ("choices", "candidates", "message", "outputs", "generatedtext", "response", "output")
 _IDS = ("id", "request_id", "requestId", "uuid", "trace_id", "run_id")
@@ -159,7 +159,7 @@ def _pair(fields: Row) -> tuple[Any, Any] | None:
         if name == request_name or not value:
             continue
         if is_conversation and isinstance(value, str) and not looks_like_answers(value):
-            # A verdict on the conversation, a part of its end, or all of it as text.
+            # This text is a verdict on the conversation, or repeats its end or all of it.
             continue
         if _has_failed(value):
             return request, value

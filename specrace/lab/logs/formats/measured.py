@@ -1,7 +1,7 @@
 """What an engine counted while it wrote an answer: its steps, its draft tokens, and those that were accepted.
 
 The names are those of vLLM 0.32.0 (--per-request-spec-decode-metrics: `metrics.speculative_decoding` in a response).
-vLLM counts the tokens that it accepted past the end of the text, too. `answers --save-transcripts` writes the same
+vLLM also counts the tokens that it accepted past the end of the text. `answers --save-transcripts` writes the same
 names, and the sizes of the steps, which tell how many tokens are past the end.
 """
 
@@ -24,8 +24,8 @@ class Measured:
     """An engine's counts of one answer of `tokens` tokens.
 
     `drafts`: the steps that had a draft, None if the engine does not say. `drafted`, `accepted`: draft tokens, as the
-    engine counts them, which may include tokens past the end of the text. `steps`: the fewest and the most steps that
-    the answer can have taken; the two are equal if the log has the sizes of the steps.
+    engine counts them, which may include tokens past the end of the text. `steps`: the smallest and the largest
+    possible number of steps; the two are equal if the log has the number of steps or their sizes.
     """
 
     engine: str
@@ -37,12 +37,13 @@ class Measured:
 
     @property
     def in_text(self) -> tuple[int, int]:
-        """The fewest and the most accepted tokens that the text has."""
+        """The smallest and the largest possible number of accepted tokens in the text."""
         few, many = self.steps
         return self._in_text(many), self._in_text(few)
 
     def _in_text(self, steps: int) -> int:
-        # A step prints its accepted tokens and one more, but the last one prints only what is left of the text.
+        # Each step adds its accepted tokens and the bonus token to the text. If the end cuts off accepted tokens of the
+        # last step, its bonus token is cut off, too.
         return self.accepted if steps == self.tokens - self.accepted else self.tokens - steps + 1
 
 
@@ -70,7 +71,7 @@ def read_measured(counts: Row | None, tokens: int) -> Measured | None:
 
 
 def _steps(counts: Row, tokens: int, accepted: int, past_end: int) -> tuple[int, int]:
-    """The fewest and the most steps of an answer. At most `past_end` accepted tokens are not in its text."""
+    """`Measured.steps` of an answer. At most `past_end` of its accepted tokens are not in the text."""
     few, many = max(1, tokens - accepted), tokens - accepted + past_end
     sizes = _numbers(counts, "step_sizes")
     if sizes is not None:
@@ -84,7 +85,7 @@ def _steps(counts: Row, tokens: int, accepted: int, past_end: int) -> tuple[int,
 
 
 def _max_past_end(counts: Row, accepted: int, by_step: list[int] | None) -> int:
-    """How many tokens the last step with a draft can have printed past the end, its additional token included."""
+    """The most tokens that the last step with a draft can have emitted past the end, its bonus token included."""
     if by_step is not None:
         return by_step[-1] if by_step else 0
     histogram = _numbers(counts, "acceptance_histogram")
@@ -94,7 +95,7 @@ def _max_past_end(counts: Row, accepted: int, by_step: list[int] | None) -> int:
 
 
 def _total(counts: Row, name: str, by_step: list[int] | None) -> int | None:
-    """A sum that the engine reports, or that of its steps. Raises ValueError if both are there and differ."""
+    """The total that the engine reports, or the sum over its steps. Raises ValueError if these are known and differ."""
     total = _number(counts, name)
     if by_step is None:
         return total

@@ -43,7 +43,7 @@ from specrace.lab.logs.formats.outcomes import require_answered
 
 
 class Traced(Format):
-    """Rows of which only some are requests to a model; the other rows repeat the texts of these, or are something else.
+    """Rows of which only some are requests to a model; the others repeat the texts of these, or hold something else.
 
     `wanted`: what a request's row is, in words for the user.
     """
@@ -108,7 +108,7 @@ _OTHER_CALLS = ("embedding", "image", "moderation", "transcription", "speech", "
 def _litellm_request(row: Row) -> Any:
     """The request of a call: its messages with the tools and parameters beside them, or what the proxy received."""
     messages = row.get("messages")
-    # Documents beside the messages are usually in their text, too.
+    # Documents beside the messages are usually repeated in their text.
     beside = {key: value for key, value in row.items() if key not in ("response", "documents", "proxy_server_request")}
     body = _proxied(row) | beside_prompt(beside)
     if (
@@ -121,7 +121,7 @@ def _litellm_request(row: Row) -> Any:
         messages = json_or_text(messages) if isinstance(messages, str) else messages
         return body | ({"messages": messages} if isinstance(messages, list) else require_object(messages, "messages"))
     if messages not in ({}, "{}", "", "[]", [], None):
-        # The `prompt` of a completion is logged as messages, too.
+        # The `prompt` of a completion is also logged under `messages`.
         return body | {"prompt": messages}
     if not isinstance(messages, dict | list | str) and "proxy_server_request" not in row:
         raise ValueError("messages is not a list")
@@ -161,7 +161,7 @@ class Langfuse(Traced):
             request = json_or_text(request)
             output = json_or_text(str(output)) if _is_quoted(output) else output
         elif isinstance(output, str) and _is_quoted(output) and "\\" in output:
-            # A model may write a text in quotes, but would not write its line ends as JSON's escapes.
+            # A model may write text in quotes, but not with line ends as JSON escapes.
             output = json_or_text(output)
         parameters = _parse_if_text(row.get("model_parameters") or row.get("modelParameters"))
         usage = read_usage({"usage": _langfuse_usage(row)})

@@ -20,7 +20,7 @@ _FAILED = re.compile(r"[4-9]\d\d(?:\.0)?|error|fail(?:ed|ure)|time(?:d_?)?out|ca
 # What tables and logs write in place of an error.
 _NO_ERROR = {"", "none", "null", "nan", "false", "0"}
 _CACHED = ("cache_hit", "cacheHit", "cached")
-# The page that a proxy sends if the server is busy or down; a model may write one for a file that is missing.
+# The page that a proxy sends if the server is busy or down. Status 404 is left out: a model may write such a page.
 _ERROR_PAGE = re.compile(r"\s*<(?:!doctype\s+)?html.{0,300}?<title>\s*(?:413|429|5\d\d)\b", re.IGNORECASE | re.DOTALL)
 
 
@@ -30,14 +30,14 @@ def require_answered(row: Row) -> None:
         if _FAILED.fullmatch(str(row.get(name)).strip()):
             raise ValueError(f"the request failed with the status {shorten(row[name], 20)}")
     error = row.get("error")
-    is_said = error is True or (isinstance(error, dict | str) and bool(error))
-    if is_said and str(error).strip().lower() not in _NO_ERROR:
+    has_error = error is True or (isinstance(error, dict | str) and bool(error))
+    if has_error and str(error).strip().lower() not in _NO_ERROR:
         raise ValueError("the request failed (its field error is not empty)")
-    origin = row.get("cache_reference_id")
+    cache_reference = row.get("cache_reference_id")
     if (
         any(str(row.get(name)).lower() == "true" for name in _CACHED)
         or str(row.get("cache_status")).upper().endswith("HIT")
-        or (isinstance(origin, str) and origin.strip("0-"))
+        or (isinstance(cache_reference, str) and cache_reference.strip("0-"))
     ):
         raise ValueError("the gateway answered this request from its cache; the model did not")
 

@@ -11,7 +11,7 @@ MAX_DEPTH = 8
 
 
 def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """(dotted name, text) of every text in a value; the numbers of lists are left out of the names."""
+    """(dotted name, text) of every text in a value; list indices are left out of the names."""
     if isinstance(value, str):
         inner = parse_nested(value, bool) if value[:1] in ("{", "[", '"') else value
         # Some exports write every text as JSON, in quotes.
@@ -29,7 +29,7 @@ def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, st
 
 
 def value_at(row: Row, path: str) -> Any:
-    """The value of a field by its dotted name, in which numbers count from 0 in lists; JSON text on the way is parsed.
+    """The value of a field by its dotted name, in which numbers are list indices; JSON text on the way is parsed.
 
     Raises KeyError if there is no such field.
     """

@@ -42,13 +42,13 @@ _MARKS = (
     "ai.prompt.messages",
     "mlflow.spanInputs",
 )
-# The attributes of the messages that the model read, and of those that it wrote.
+# Attributes, or the beginnings of their names, with the messages that the model read, and with those that it wrote.
 _READ = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "llm.prompts", "ai.prompt.messages")
 _WRITTEN = ("gen_ai.output.messages", "gen_ai.completion", "llm.output_messages", "llm.completions")
 # Fields of a message, and those of Bedrock's parts.
 _FIELDS = {"role", "content", "parts", "tool_calls", "message"}
 _CONVERSE = {"text", "toolUse", "toolResult", "reasoningContent"}
-# What a span is of, in the words of the GenAI conventions, of OpenInference and of OpenLLMetry.
+# The attributes that tell a span's kind, in the GenAI conventions, OpenInference and OpenLLMetry.
 _KINDS = ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind")
 _CALLS = re.compile("chat|complet|generat|respon|llm|infer|invoke_?model|convers|predict", re.IGNORECASE)
 _NOT_A_CALL = "the span is of an agent, a tool or a workflow, and repeats what the spans of a model's calls have"
@@ -80,7 +80,7 @@ class Spans(Format):
                 self._has_messages = True
                 yield exchange
         except ValueError:
-            # The span has messages, and what is wrong with them is said.
+            # The span has messages; the error says what is wrong with them.
             self._has_messages = True
             raise
 
@@ -97,6 +97,7 @@ class Spans(Format):
 
 
 def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
+    """The exchanges in a set of attributes; none if it has no messages that a model read. Raises ValueError."""
     if "mlflow.spanInputs" in attributes:
         yield from _mlflow(attributes, name)
         return
@@ -133,7 +134,7 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
 
 
 def _is_call(attributes: Row) -> bool:
-    """Whether a span is a call of a model; those of agents, tools and workflows may have messages, too."""
+    """Whether a span is a model call; spans of agents, tools and workflows may also have messages."""
     operation, kind, task = (str(attributes.get(name) or "") for name in _KINDS)
     if operation and not _CALLS.search(operation):
         return False
@@ -141,7 +142,7 @@ def _is_call(attributes: Row) -> bool:
 
 
 def _mlflow(attributes: Row, name: str) -> Iterable[Exchange]:
-    """The exchanges of a span of MLflow; none for chains and tools, which repeat what is in a model's span."""
+    """The exchanges of an MLflow span; none for chains and tools, which repeat what the models' spans have."""
     if _value(attributes.get("mlflow.spanType")) not in ("CHAT_MODEL", "LLM"):
         return ()
     return read_exchanges(_value(attributes["mlflow.spanInputs"]), _value(attributes.get("mlflow.spanOutputs")), name)
@@ -180,7 +181,7 @@ def _spans(row: Row) -> Iterator[Row]:
 
 
 def _attribute_sets(span: Row) -> Iterator[Row]:
-    """The flat attributes of a span and of its events; a request that is spread over events has one set."""
+    """The flat attributes of a span and of each event; one set in all for a request that is spread over events."""
     events = span.get("events")
     events = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
     about = _attributes(span) or {}
@@ -316,7 +317,7 @@ def _from_table(fields: Row) -> Row:
 
 
 def _call_from_table(call: Any) -> Any:
-    """A call of a tool with dotted names as a nested object; any other value as it is."""
+    """A tool call with dotted names as a nested object; any other value as it is."""
     nested: Row = {}
     for key, value in _flat(call).items() if isinstance(call, dict) else ():
         _put(nested, key.split("."), value)
@@ -345,7 +346,7 @@ def _put(into: Row, path: list[str], value: Any) -> None:
 
 
 def _message(fields: Row) -> Row:
-    """A message made of numbered attributes, with its calls and parts as lists."""
+    """A message made of numbered attributes, with its tool calls and parts as lists."""
     message: Row = {}
     for key, value in fields.items():
         if isinstance(value, dict) and value and all(number.isdigit() for number in value):

@@ -1,4 +1,4 @@
-"""Splits a conversation into exchanges: each turn of the assistant is the output of a request."""
+"""Splits a conversation into exchanges: each assistant turn is the output of a request."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from specrace.lab.logs.formats.base import Exchange, Message
 def assistant_turns(logged: Sequence[Any], **about: Any) -> Iterable[Exchange]:
     """Yield an exchange for each of the assistant's messages, whose prompt is all messages before it.
 
-    `about`: the other fields of every exchange. A message that opens the conversation has no prompt, so it is only
-    history. A log may repeat the history with each request, so every answer has a key by which repetitions are
+    `about`: the other fields of every exchange. An assistant message that opens the conversation has no prompt, so it
+    is only history. A log may repeat the history with each request, so every answer has a key by which repetitions are
     recognised; the last answer always counts. Raises ValueError for a message that cannot be read, after yielding the
     turns before it, and if the assistant never answers.
     """

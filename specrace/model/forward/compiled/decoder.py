@@ -2,7 +2,7 @@
 
 Several threads run a job (`records.JOB`) together and divide the outputs of each matrix product among themselves. A row
 attends to the committed tokens and then to its own ancestors, in the same order as in vanilla decoding, so its logits
-are vanilla's. Between layers, all numbers are float32, whatever the dtype of the weights and the cache.
+are vanilla's. All intermediate results are float32, whatever the dtype of the weights and the cache.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def compile_ahead(vector_width: int | None = None) -> None:
 def _forward(job, thread, vector_width):
     """Do one thread's part of a forward."""
     layers = carray(pointer(job.model), (job.layers,), LAYER)
-    own = 4 * thread * job.rows * job.width
-    stream, normed = job.streams + own, job.normed + own
+    offset = 4 * thread * job.rows * job.width
+    stream, normed = job.streams + offset, job.normed + offset
     floats(stream, job.rows * job.width)[:] = floats(job.embeddings, job.rows * job.width)
     for number in range(job.layers):
         _tap(job, number, thread, stream)
@@ -92,7 +92,7 @@ def _forward(job, thread, vector_width):
 
 @compiled
 def _tap(job, level, thread, rows):
-    """Copy this thread's part of the columns of `rows` [N, d] to the features, if features of this level are wanted.
+    """Copy `rows` [N, d], the states at a level, to the features if the level is wanted.
 
     Every thread has all rows, and copies a part of their columns.
     """
@@ -245,8 +245,8 @@ def _rotate_and_store(job, layer, number, thread, vector_width):
                 norm = layer.query_norm if head < job.heads else layer.key_norm
                 if norm != 0:
                     rms_norm(numbers, size, norm, np.float32(job.epsilon), numbers, vector_width)
-                angle = 4 * (layer.rotation * job.rows + row) * size
-                rotate(numbers, job.cos + angle, job.sin + angle, size)
+                offset = 4 * (layer.rotation * job.rows + row) * size
+                rotate(numbers, job.cos + offset, job.sin + offset, size)
             if head >= keys:
                 store(cache + job.value_step + (head - keys) * job.head_step + column, numbers, size, job.cache_kind)
             elif head >= job.heads:
@@ -290,7 +290,7 @@ def _attend(job, layer, number, thread, vector_width):
 
 @compiled
 def _first_seen(job, layer, depth):
-    """The first position that a row at this depth of the tree sees in a layer; it always sees its own."""
+    """The first position that a row at this depth of the tree sees in a layer."""
     return max(0, job.base + depth - layer.window + 1) if layer.window > 0 else 0
 
 

@@ -1,4 +1,4 @@
-"""The families of models that the compiled decoder runs, and what their layers compute besides Llama's."""
+"""The families of models that the compiled decoder runs, and how their layers differ."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from specrace.model.forward.scripted import FAMILIES, ROTATIONS
 class Family:
     """How the layers of a family differ from those of other families.
 
-    The four norms are names of a layer's modules, "" if there is none. `norm_offset` is added to the weights of all
-    norms. `activation`: the function in the MLP (`numbers.SILU` or `GELU`). `rotates_by_kind`: each kind of layer has
-    rotary positions of its own.
+    The four norms are the names of a layer's modules, "" if it has no such norm. `norm_offset` is added to the weights
+    of all norms. `activation`: the function in the MLP (`numbers.SILU` or `GELU`). `rotates_by_kind`: each kind of
+    layer (`layer_kinds`) has its own rotary frequencies.
     """
 
     before_mlp: str
@@ -57,7 +57,7 @@ def find_family(model: Any) -> Family:
 
 
 def _rotation_types(config: Any) -> set[str]:
-    """The kinds of rotary positions of all layers."""
+    """The types of rotary positions that the layers use."""
     parameters = getattr(config, "rope_parameters", None) or {}
     parts = [part for part in parameters.values() if isinstance(part, dict)] or [parameters]
     return {part.get("rope_type", "default") for part in parts}

@@ -27,8 +27,8 @@ from specrace.model.forward.tree_inputs import TreeTensors
 class CompiledForward:
     """A forward in the compiled decoder, called like a `traced.TracedForward`; its logits [N, V] are float32.
 
-    A row's logits do not depend on the other rows. A `FusedForward` reads prompts, or the model's own modules if
-    `FusedForward` does not know the layers. With `int8`, the weights of linear layers, already rounded by
+    A row's logits do not depend on the other rows. Prompts are read by a `FusedForward`, or by the model's own modules
+    if `FusedForward` does not know the layers. With `int8`, the weights of linear layers, already rounded by
     `products.round_weights`, are stored in 8 bits. `vector_width` is how many float32 a vector holds
     (`processor.host_vector_width`); 0 means that this processor or system cannot run the decoder. Raises ValueError for
     a width of 0, and for an unsupported family, dtype or layer width.
@@ -62,7 +62,7 @@ class CompiledForward:
             return self._run(tree, data)
 
     def tapped(self, levels: Levels) -> TappedForward:
-        """A forward like this one, with features at `levels` as its second output, in float32."""
+        """A forward like this one that also returns the features at `levels`, in float32."""
         width, places = int(self._job["width"]), torch.full((int(self._job["layers"]) + 1,), -1)
         # A level that is wanted twice is copied once.
         kept = tuple(dict.fromkeys(levels))
@@ -152,7 +152,7 @@ class CompiledForward:
             record["query_norm"], record["key_norm"] = self._norm(attention.q_norm), self._norm(attention.k_norm)
 
     def use_reaches(self, reaches: Mapping[str, Reach]) -> None:
-        """Limit each kind of layer to its reach (`reach.layer_reaches`), which must not be a chunk."""
+        """Limit each kind of layer to its reach (`reach.layer_reaches`), which must not have chunks."""
         kinds = self._rotation_kinds()
         for record, kind in zip(self._records, self._kinds, strict=True):
             record["window"] = reaches[kind].window

@@ -1,4 +1,4 @@
-"""Compilation of the decoder: without Python's global lock or checks for division by zero, so that loops vectorize."""
+"""Compilation of the decoder: without the GIL or checks for division by zero, so that loops vectorize."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.flo
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
 _BIAS, _MANTISSA = np.int32(127), np.int32(23)
 
-# The functions in an MLP: x / (1 + e^-x), and GELU with tanh (Hendrycks and Gimpel 2016).
+# The MLP's activation functions: x / (1 + e^-x), and GELU with tanh (Hendrycks and Gimpel 2016).
 SILU, GELU = 0, 1
 # 2 sqrt(2 / pi), and the same times 0.044715.
 _GELU, _GELU_CUBE = np.float32(1.5957691216), np.float32(0.0713548163)
@@ -101,7 +101,10 @@ def rms_norm(source, width, weight, epsilon, target, vector_width):
 
 @compiled
 def rotate(address, cos, sin, size):
-    """Apply rotary positions to a head (Su et al. 2021), pairing the first half with the second half as Llama does."""
+    """Apply rotary positions to a head (Su et al. 2021), whose halves are paired as in Llama.
+
+    All but `size` are addresses; the first half of the sines is negated.
+    """
     numbers, cosines, sines = floats(address, size), floats(cos, size), floats(sin, size)
     half = size // 2
     for index in range(half):

@@ -31,5 +31,5 @@ def host() -> tuple[str, Mapping[str, bool]]:
 
 
 def host_vector_width() -> int:
-    """How many float32 a vector holds on this machine; 0 if the decoder cannot run here. Its threads need POSIX."""
+    """How many float32 a vector holds on this machine; 0 if the decoder, whose threads need POSIX, cannot run here."""
     return choose_vector_width(*host()) if os.name == "posix" else 0

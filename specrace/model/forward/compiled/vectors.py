@@ -27,6 +27,7 @@ FLOAT32, BFLOAT16, INT8 = 0, 1, 2
 # Bytes of a number, by kind.
 SIZES = (4, 2, 1)
 
+# How many outputs `tile` computes together.
 TILE_OUTPUTS = 4
 # How many vectors `add_weighted` sums in one call if a head is wide enough.
 VECTORS = 4
@@ -133,7 +134,7 @@ def add_weighted(
 
 
 def _vector(vector_width: Any) -> ir.VectorType:
-    """The LLVM type of vectors of `vector_width`, a literal, float32."""
+    """The LLVM type of a vector of float32; `vector_width` is a numba literal type."""
     return ir.VectorType(_FLOAT, vector_width.literal_value)
 
 
@@ -235,7 +236,7 @@ def _add_product(builder: ir.IRBuilder, total: ir.Value, first: ir.Value, second
 
 
 def _add_elements(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
-    """The sums of the elements of each vector, as one vector: halves are added until one element each is left.
+    """The sums of the elements of each vector, as one vector: halves are added until each has one element left.
 
     The halves of two vectors are added in one operation.
     """

@@ -16,7 +16,7 @@ from specrace.model.forward.compiled.records import JOB
 class Workers:
     """Runs one job at a time, in the caller's thread and any number of helper threads.
 
-    The helpers wait in compiled code, where Python's global lock cannot hold them up, and end with this object.
+    The helpers wait in compiled code, where the GIL cannot hold them up, and end with this object.
     `vector_width`: see `compiled_step`.
     """
 

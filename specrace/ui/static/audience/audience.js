@@ -99,15 +99,16 @@ export class Audience {
     this.polling = setInterval(() => this.update(), POLL_MS);
   }
 
-  // Opens or closes a round for the lanes on the stage, after the previous request has been answered.
+  // Opens or closes a round for the lanes on the stage, after the previous request has been answered. `winner`: the
+  // index of a pane, or null.
   async setRound(open, winner = null) {
     if (!this.poll) return;
     const racing = this.stage.panes.filter((pane) => !isServed(pane.method));
     const lanes = racing.map((pane) => pane.method.title);
-    const place = winner === null ? null : racing.indexOf(this.stage.panes[winner]);
+    const racingWinner = winner === null ? null : racing.indexOf(this.stage.panes[winner]);
     const hues = racing.map((pane) => Number(hueOf(pane.method)));
     const question = this.stage.reel?.head.question ?? "";
-    const round = { key: this.poll.key, lanes, hues, question, open, winner: place };
+    const round = { key: this.poll.key, lanes, hues, question, open, winner: racingWinner };
     await this.pending;
     this.pending = request(`${ROUTES.audience}/${this.poll.code}`, round).catch((error) => this.handleFailure(error));
     this.showState(await this.pending);

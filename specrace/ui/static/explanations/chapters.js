@@ -9,8 +9,8 @@ const PHASE_NUMBERS = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
 /**
  * A part of a chapter, of `ms` ms. `view` is what it shows: "race" and "proof" of `reel`, "figure" of `bars`, "scene"
- * with the phases `from` to `to` of `scene`, "result" of the race before. "stay" keeps what the shot before has shown,
- * and "end" waits until the visitor leaves.
+ * with the phases `from` to `to` of `scene`, "result" of the race that was shown last. "stay" keeps what the shot
+ * before has shown, and "end" waits until the visitor leaves.
  * @typedef {{
  *   words: string, ms: number, view: string, reel?: PlayedReel, soloLane?: string, bars?: [string, number][],
  *   scene?: any, from?: number, to?: number,
@@ -18,8 +18,8 @@ const PHASE_NUMBERS = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
  */
 
 /**
- * The chapters for a race in which drafting pays, `win`, and one in which it does not, `lose`. Returns [] if `win` has no
- * accepted draft or no figures of its model, or if no lane of `lose` is slower than vanilla.
+ * The chapters for a race in which drafting pays, `win`, and one in which it does not, `lose`. Returns [] if `win` has
+ * no accepted draft or no figures of its model, or if no lane of `lose` is slower than vanilla.
  * @param {PlayedReel} win
  * @param {PlayedReel} lose
  * @returns {{title: string, shots: Shot[]}[]}

@@ -6,6 +6,7 @@ import { countOf, formatSpeedup } from "../lib/format.js";
 import { isServed } from "../lib/lanes.js";
 import { findBest } from "../stage/results.js";
 
+// How long a caption stays before that of another step may replace it; after how long one of REPEATED may return.
 const CAPTION_MS = 4200;
 const REPEAT_MS = 16_000;
 const REPEATED = new Set(["accepted", "all", "copied"]);
@@ -149,8 +150,8 @@ export class Explainer {
       );
   }
 
-  // Receives a lane's latest frame, live or replayed, and may show a caption about it. A server's lane has none: it takes
-  // no part in the race for the first place, and its rejected tokens are unknown.
+  // Receives a lane's latest frame, live or replayed, and may show a caption about it. A server's lane has none: it
+  // takes no part in the race for the first place, and its rejected tokens are unknown.
   /**
    * @param {LaneFrame} frame
    * @param {{ lane: string, title?: string, served?: object | null }} method

@@ -5,12 +5,14 @@ import { visibleText } from "../lib/pieces.js";
 import { chooseNodes, nodeKinds } from "../inspector/tree.js";
 
 export const FONT = '"Source Sans Pro", system-ui, sans-serif';
+// In pixels: the usual letter size, the height of a node, and that of a tag.
 export const SIZE = 30;
 export const NODE_PX = 46;
 export const TAG_PX = 40;
 const ROW_PX = 54;
 const GAP_PX = 20;
 const BAND_GAP_PX = 18;
+// The room between a box's side and its text.
 export const PAD_PX = 9;
 const MAX_LETTERS = 16;
 const MAX_TOKENS = 120;
@@ -89,8 +91,8 @@ export function isRightToLeft(text) {
   return RIGHT_TO_LEFT.test(/\p{L}/u.exec(text)?.[0] ?? "");
 }
 
-// Sets placed tokens from right to left. Neighbours in a left-to-right script, such as the words of an English name, keep
-// their order.
+// Sets placed tokens from right to left. Neighbours in a left-to-right script, such as the words of an English name,
+// keep their order.
 function mirror(tokens, width) {
   let run = [];
   const turn = (left, right, list) => {
@@ -110,8 +112,8 @@ function startsWord({ text, apart }) {
   return Boolean(apart) || /^\s/.test(text);
 }
 
-// Sets the strip above the tree: the text so far, the pending token and what the step adds, in at most `maxLines` lines.
-// Cuts the text's beginning if it does not fit.
+// Sets the text above the tree in at most `maxLines` lines: the text so far, the pending token and what the step adds.
+// If that does not fit, cuts its beginning.
 export function flowStrip(scene, width, maxLines) {
   const framed = { pad: 2 * PAD_PX, apart: true };
   const all = scene.written.filter(Boolean).map((text) => ({ text, kind: "written" }));
@@ -169,6 +171,7 @@ function placeNodes(scene, maxNodes, width, scale) {
   };
 }
 
+// Places the nodes of a band below `top`. Returns the band's height.
 function placeBand(nodes, band, number, top, scale) {
   const xs = new Map(band.map(({ depth, x }) => [depth, x]));
   const inBand = nodes.filter(({ depth }) => xs.has(depth));

@@ -1,6 +1,6 @@
-// Draws a scene's draft tree at one moment of the slow motion: draft tokens arrive (as "ghosts", while they move), the
-// model's pass sweeps over them, and rejected ones fall. `done` has the share of each phase that is over (`readTime` in
-// picture.js).
+// Draws a scene's draft tree at one moment of the slow motion: draft tokens arrive (while they move, picture.js draws
+// them as "ghosts"), the model's pass sweeps over them, and rejected ones fall. `done` has the share of each phase that
+// is over (`readTime` in picture.js).
 import { svg } from "../lib/dom.js";
 import { measure, NODE_PX, SIZE, TAG_PX } from "./layout.js";
 import { between, layer, ramp, TINT, drawText } from "./draw_svg.js";
@@ -134,7 +134,7 @@ function drawSweep({ tree, width, side }, theme, share) {
   return group;
 }
 
-// Draws the model's own token below a node of the path once the bar has passed. The last such token moves into the text.
+// Draws the model's own token below a node of the path once the bar has passed. The last of them moves into the text.
 function drawOwn(node, { tree, width, side }, theme, done) {
   const { scale } = tree;
   const passed = (node.x - side) / (width - 2 * side);

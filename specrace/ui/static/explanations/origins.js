@@ -1,6 +1,6 @@
-// Finds where the draft tokens of one step come from. A token's position in `tree.positions` points to a word of a
-// passage, of the prompt or of the output. A drafter that copies from no text may leave a note on the step, whose rows
-// are shown instead.
+// Finds where the draft tokens of one step come from. `tree.positions` has the position of the token that each was
+// copied from: in a passage, elsewhere in the prompt, or in the output. A drafter that copies from no text may leave a
+// note on the step, whose rows are shown instead.
 /** @import { Step } from "../lib/wire.d.ts" */
 /** @import { PlayedReel } from "../stage/reel.js" */
 import { visibleText } from "../lib/pieces.js";
@@ -27,8 +27,8 @@ const OWN_SOURCES = {
 };
 
 /**
- * The prompt and the output before step `before`. `textAt` returns the text at a position, `placeAt` says where that is,
- * for instance "passage 2".
+ * The prompt and the output before step `before`. `textAt` returns the text at a position, `placeAt` says where that
+ * is, for instance "passage 2".
  * @param {PlayedReel} reel
  * @param {number} lane
  * @param {number} before
@@ -63,8 +63,8 @@ function namePassage(passage, index) {
 }
 
 /**
- * The source of a draft as {name, rows}. A row has `words`, {text, nodes}, where `nodes` are the draft tokens copied from
- * this text. A row from another source has a `name` too.
+ * The source of a draft as {name, rows}. A row has `words`, {text, nodes}, where `nodes` are the draft tokens copied
+ * from this text. A row from another source has a `name` too.
  * @param {Step} event
  * @param {ReturnType<typeof readText>} text
  * @param {string} lane
@@ -89,8 +89,7 @@ export function findSource(event, text, lane) {
 }
 
 /**
- * Groups draft tokens by the stretch of text they were copied from. The stretch with most tokens of the accepted path
- * comes first.
+ * Groups draft tokens by the stretch of text they were copied from. That with the most accepted tokens comes first.
  * @param {Step} event
  * @param {ReturnType<typeof readText>} text
  */

@@ -57,8 +57,8 @@ export function readTheme(node) {
   return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim() || "#808080"]));
 }
 
-// The layout of a scene in a picture for an area of the page, which the picture is scaled to fit. A low area gets a wider
-// picture, because its text could not be set in less than MIN_HEIGHT.
+// The layout of a scene in a picture for an area of the page, which the picture is scaled to fit. A low area gets a
+// wider picture, because its text could not be set in less than MIN_HEIGHT.
 export function fitScene(scene, width, height) {
   const base = width > height ? WIDE_PX : UPRIGHT_PX;
   const scale = Math.max(base / width, MIN_HEIGHT / height);
@@ -95,8 +95,7 @@ export function placeScene(scene, width, height) {
   return { width, height, side: SIDE, captions, strip, source, tree };
 }
 
-// The text in STRIP_LINES lines, or in one more if too little of the text before the step fits. Both numbers are
-// multiplied by `factor`.
+// The text in STRIP_LINES lines, or in one more if too little of the text before the step fits, times `factor`.
 function chooseStrip(scene, width, factor) {
   const strip = flowStrip(scene, width, STRIP_LINES * factor);
   const before = strip.tokens.filter(({ kind }) => kind === "written").length;

@@ -1,5 +1,5 @@
-// The proof: the lanes' texts merged into one, token by token, with a mark for each lane that printed the token. Where a
-// lane differs, the text splits.
+// The proof that the lanes print the same text: their texts merged into one, with a mark below each token for each lane
+// that printed it. Where a lane differs, the text splits.
 /** @import { PlayedReel } from "../stage/reel.js" */
 import { button, make } from "../lib/dom.js";
 import { hasTokens, hueOf } from "../lib/lanes.js";
@@ -11,18 +11,18 @@ const SHOW_MS = 4000;
 const READ_MS = 4000;
 // How many tokens of a branch are shown.
 const BRANCH_TOKENS = 8;
-// The largest letter size as a share of the width, and the smallest sizes, on a screen and on a phone.
+// The largest letter size as a share of the width, and the smallest sizes on a large screen and on a phone.
 const MAX_LETTER_SHARE = 1 / 26;
 const MIN_LETTER_PX = 24;
 const MIN_PHONE_LETTER_PX = 20;
 const NO_RACE = "The proof compares the lanes of a race: run one first, or open a recorded one.";
 const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
 
-// Compares the texts of a race's lanes. Returns {lanes, others, texts, referred, tokens, splits, same, total}: `lanes` are compared,
-// vanilla first; `others` are the titles of those that are not. `texts` are those of servers that send no token ids,
-// `referred` those that are compared with a server, with the words of their badges. `tokens` are vanilla's, each with the lanes that agree
-// up to it. `splits` says where lanes leave vanilla's text. The first `same` of `total` tokens are the same in all
-// lanes.
+// Compares the texts of a race's lanes. Returns {lanes, others, texts, referred, tokens, splits, same, total}: `lanes`
+// are the compared lanes, vanilla first. The rest are titles: `others` of lanes under rejection sampling, `texts` of
+// servers that send no token ids, and `referred` of lanes that are compared with a server, the last two with the words
+// of their badges. `tokens` are vanilla's, each with the lanes that agree up to it. `splits` says where lanes leave
+// vanilla's text. The first `same` of `total` tokens are the same in all compared lanes.
 /** @param {PlayedReel} reel */
 export function compareTexts(reel) {
   const lanes = reel.head.lanes.map((lane, index) => ({ ...lane, badge: reel.results[index].badge, tokens: [] }));
@@ -118,7 +118,7 @@ export class Proof {
     this.lanes = make("p", "proof-lanes");
     this.text = make("div", "proof-text");
     this.text.tabIndex = 0;
-    // The words in the order of their script.
+    // The text runs in the direction of its script.
     this.text.dir = "auto";
     this.count = make("p", "proof-count");
     this.notes = make("p", "proof-notes");

@@ -1,5 +1,5 @@
-// Chooses the steps that the slow motion shows, the winner's best one and a failed one, and makes their scenes. A scene is
-// all that the pictures of one step show: texts, counts, times and captions.
+// Chooses the steps that the slow motion shows, the winner's best one and a failed one, and makes their scenes. A scene
+// is all that the pictures of one step show: texts, counts, times and captions.
 /** @import { Step } from "../lib/wire.d.ts" */
 /** @import { PlayedReel, ReadStep } from "../stage/reel.js" */
 import { countOf } from "../lib/format.js";
@@ -71,8 +71,8 @@ export function chooseBest(reel, lane) {
 }
 
 /**
- * A step whose whole draft was rejected, preferably not the first step: from the first of `lanes` where such a draft has
- * SEVERAL tokens, or else from the first lane that has one.
+ * A step whose whole draft was rejected, preferably not the first step: from the first of `lanes` where such a draft
+ * has SEVERAL tokens, or else from the first lane that has one.
  * @param {PlayedReel} reel
  * @param {number[]} lanes
  */

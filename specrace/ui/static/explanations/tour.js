@@ -140,7 +140,7 @@ export class Tour {
     if (share === 1 && this.shot.view !== "end") this.go(this.number + 1);
   }
 
-  // Fills a segment for each chapter: those before, and of this one the shots before and `share` of this shot.
+  // Fills the segments of earlier chapters, and of this chapter's segment the earlier shots and `share` of this shot.
   showProgress(share) {
     const { chapter } = this.shot;
     const shots = this.shots.filter((shot) => shot.chapter === chapter);

@@ -15,9 +15,9 @@ export class Film {
   constructor(host, { panes, announce }) {
     this.panes = panes;
     this.announce = announce;
-    // At first the shape that fills this window.
+    // At first the shape that suits this window.
     this.shape = innerHeight > innerWidth ? "tall" : "wide";
-    // Options of the picture, such as its length.
+    // More options of FilmPicture, such as `playMs`.
     this.options = {};
     this.node = make("dialog", "film");
     this.node.setAttribute("aria-label", "The race as a film");

@@ -17,8 +17,10 @@ export const SHAPES = { wide: { width: 1280, height: 720 }, tall: { width: 720, 
 // How long the question stays before the race starts, and the result after it, in ms.
 const LEAD_MS = 1000;
 const END_MS = 4000;
-// Lengths in pixels: text sizes, lines, and the largest number of lines. A phone shows an upright film small.
+// The margin at all four sides, in pixels.
 const SIDE = 36;
+// Letter sizes and line heights in pixels; `max` is a number of lines. The upright film has larger letters, because a
+// phone shows it small.
 const LOOKS = {
   wide: {
     question: { size: 36, line: 44, max: 2 },
@@ -33,18 +35,21 @@ const LOOKS = {
     foot: { size: 26, line: 34, max: 2 },
   },
 };
+// In pixels: the gap between the parts of the picture, and the gap beside a lane's bar.
 const GAP = 20;
 const ROW_GAP = 12;
-// Shares of the picture's inner width: the lanes' names, and the figures right of the bars.
+// The width of the lanes' names as a share of the picture's inner width.
 const NAME_SHARE = { wide: 0.2, tall: 0.3 };
+// In pixels: the width of the figure right of a bar, the additional width of its range, the height of a bar, and the
+// thickness of the line under an accepted run.
 const FIGURE_PX = 84;
 const RANGE_PX = 170;
 const BAR_PX = 22;
 const BOX_PX = 3;
 
 /**
- * What is known of a lane at a moment. `runs` counts the accepted runs in `parts`; `length` is that of the answer;
- * `lines` are those of the text, once it has been set.
+ * A lane at a moment of the film. `runs` is the number of accepted runs in `parts`; `length` is the number of tokens of
+ * its answer; `lines` are the lines of its text so far, undefined until they are needed.
  * @typedef {{
  *   lane: ShownLane, hue: string, frame: LaneFrame | undefined, parts: Part[], runs: number, length: number,
  *   lines: Line[] | undefined,
@@ -55,10 +60,10 @@ const BOX_PX = 3;
 
 export class FilmPicture {
   /**
-   * @param {PlayedReel} reel a whole race
+   * @param {PlayedReel} reel a race that is over
    * @param {{
    *   shape: "wide" | "tall", theme: Record<string, string>, hues: string[], playMs?: number, endMs?: number,
-   * }} look `hues`: the lanes' colours; `playMs`: how long the race plays
+   * }} look `hues`: the lanes' colours; `playMs`: how long the race plays; `endMs`: how long the result stays
    */
   constructor(reel, { shape, theme, hues, playMs, endMs = END_MS }) {
     this.width = SHAPES[shape].width;
@@ -74,11 +79,12 @@ export class FilmPicture {
     this.raceMs = Math.max(0, ...reel.steps.map(({ at }) => at));
     this.playMs = playMs ?? playbackMs(this.raceMs);
     this.speed = playMs ? this.raceMs / playMs : playbackSpeed(this.raceMs);
+    // Whether the race's figures count.
     this.counts = reel.phase !== "stopped" && !(reel.repeated ?? reel.pace)?.disturbed;
     this.ranking = this.counts ? findFastest(reel.results).map((row) => reel.results.indexOf(row)) : [];
     this.places = this.counts ? rankLanes(reel.results) : [];
     const drafting = this.ranking.find((lane) => lane > 0) ?? reel.head.lanes.length - 1;
-    // The lanes whose text is shown.
+    // The lanes whose texts are shown: vanilla, and the fastest that drafts.
     this.shown = [...new Set([0, drafting])];
     this.rewind();
   }
@@ -157,7 +163,7 @@ export class FilmPicture {
   }
 
   /**
-   * A lane's name, its bar up to the finish line, and its figures.
+   * Draws a lane's name, its bar up to the finish line, and its figure in a row whose top is `y`.
    * @param {CanvasRenderingContext2D} context
    * @param {FilmLane} lane
    * @param {number} index
@@ -196,7 +202,7 @@ export class FilmPicture {
   }
 
   /**
-   * The end of a lane's text, with a box around each accepted run.
+   * Draws the end of a lane's text, as much as fits, with the accepted runs tinted and underlined.
    * @param {CanvasRenderingContext2D} context
    * @param {FilmLane} filmed
    * @param {Area} area
@@ -250,7 +256,8 @@ export class FilmPicture {
     });
   }
 
-  // The clock or, at the end, whether the texts are equal; and where the race was recorded.
+  // Draws the race time or, at the end, whether the texts are equal; below it, with which model, where and when it was
+  // run.
   drawFoot(context, y, width) {
     const { size, line, max } = this.look.foot;
     const { head } = this.reel;
@@ -283,7 +290,7 @@ export class FilmPicture {
   }
 }
 
-// Texts side by side in a wide picture, and one below the other in a tall one.
+// Splits an area into `count` parts: side by side in a wide picture, one below the other in a tall one.
 /**
  * @param {Area} area
  * @param {number} count
@@ -315,7 +322,8 @@ function trimStart(parts) {
   return first < 0 ? [] : [{ ...parts[first], text: parts[first].text.trimStart() }, ...parts.slice(first + 1)];
 }
 
-// What the film ends with: whether the lanes printed vanilla's text or, without figures that count, why they do not.
+// The sentence at the end of the film: whether the lanes printed vanilla's text or, if the figures do not count, why
+// not.
 /**
  * @param {PlayedReel} reel
  * @param {boolean} counts

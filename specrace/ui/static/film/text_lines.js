@@ -1,10 +1,10 @@
-// Breaks a lane's text into the lines of a film. A part is a piece of a line with the number of the accepted run that it
-// belongs to, or 0 for the model's own text.
+// Breaks a lane's text into the lines of a film. A part is a piece of a line with the number of the accepted run that
+// it belongs to, or 0 for the model's own text.
 /** @typedef {{ text: string, run: number }} Part */
 /** @typedef {{ parts: Part[], width: number }} Line */
 
 /**
- * A word without the blanks around it; `blank` is the part before it, and `breaks`: it begins a line.
+ * A word without the blanks around it; `blank` is the blank before it, and `breaks` tells that it begins a new line.
  * @typedef {{ parts: Part[], blank: Part | null, breaks: boolean }} Word
  */
 

@@ -1,4 +1,5 @@
-// Records what is drawn on a canvas as a video: MP4, which slides take, where the browser can, else WebM.
+// Records what is drawn on a canvas as a video: as MP4, which slide programs accept, or as WebM where the browser
+// cannot.
 import { downloadBlob } from "../lib/files.js";
 import { setDuration } from "./webm.js";
 
@@ -26,8 +27,7 @@ export function endingOf(type) {
   return type.startsWith("video/mp4") ? "mp4" : "webm";
 }
 
-// The time in ms since it was made, without the time in which the page was hidden: nothing is drawn then, and the
-// recording waits, too.
+// A clock in ms that stops, like the recording, while the page is hidden and nothing is drawn.
 class VisibleTime {
   constructor(recorder) {
     this.start = performance.now();
@@ -80,7 +80,7 @@ export async function recordVideo({ canvas, draw, length, shouldContinue, type =
       await draw(context, time);
       await new Promise(requestAnimationFrame);
     }
-    // The stream leaves out a picture that comes too soon after another, and takes one only when it is presented.
+    // The stream may skip a picture that comes soon after another, so the last one is drawn again for a while.
     const end = clock.ms + LAST_PICTURE_MS;
     do {
       await draw(context, length);
@@ -95,7 +95,7 @@ export async function recordVideo({ canvas, draw, length, shouldContinue, type =
   return finish(new Blob(parts, { type: recorder.mimeType }), lengthMs);
 }
 
-// A WebM file gets its duration.
+// Adds the duration to a WebM file, whose recording lacks it.
 async function finish(video, ms) {
   if (endingOf(video.type) === "mp4") return video;
   return new Blob([setDuration(new Uint8Array(await video.arrayBuffer()), ms)], { type: video.type });

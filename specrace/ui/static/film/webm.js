@@ -1,5 +1,6 @@
-// Writes the duration into a WebM file. Browsers record WebM as a stream, whose head they write before they know how long
-// it will be: a player then shows no length, and slides cannot loop it. The format: RFC 8794 (EBML), RFC 9559 (Matroska).
+// Writes the duration into a WebM file. Browsers record WebM as a stream, whose head they write before they know how
+// long it will be: a player then shows no length, and slides cannot loop it. Formats: RFC 8794 (EBML), RFC 9559
+// (Matroska).
 const EBML = 0x1a45dfa3;
 const SEGMENT = 0x18538067;
 const SEEK_HEAD = 0x114d9b74;
@@ -10,11 +11,12 @@ const DURATION = 0x4489;
 const DEFAULT_SCALE = 1_000_000;
 
 /**
- * An element of the file: where it, its content and the next element begin.
+ * An element of the file: the offsets at which it, its content and the next element begin.
  * @typedef {{ id: number, start: number, content: number, end: number }} Element
  */
 
-// A number of 1 to 8 bytes, whose length is in its first bits. `keepsMark`: whether these bits are part of the number.
+// Reads a variable-length integer of 1 to 8 bytes: the first 1 bit marks its length. `keepsMark`: that bit is part of
+// the value, as in an element's id. A size whose other bits are all 1 is unknown.
 function readNumber(bytes, at, keepsMark) {
   const length = Math.clz32(bytes[at]) - 23;
   if (length > 8 || at + length > bytes.length) throw new RangeError("a number is cut off");
@@ -28,7 +30,7 @@ function readNumber(bytes, at, keepsMark) {
   return { value, length, isUnknown };
 }
 
-// The element at a place; one of unknown size ends with the file.
+// The element at offset `start`; one of unknown size ends with the file.
 /** @returns {Element} */
 function readElement(bytes, start) {
   const id = readNumber(bytes, start, true);
@@ -66,7 +68,7 @@ function join(parts) {
   return whole;
 }
 
-// The element with the segment's description, with a duration.
+// The segment's Info element, with a duration of `ms`.
 function writeInfo(bytes, info, ms) {
   const children = [...readChildren(bytes, info)];
   const scale = children.find(({ id }) => id === TIMESTAMP_SCALE);
@@ -79,8 +81,8 @@ function writeInfo(bytes, info, ms) {
 }
 
 /**
- * The file with a duration. The segment gets an unknown size, as in a stream, and loses its table of places, which
- * would be wrong. Throws RangeError for bytes that are no WebM file.
+ * The file with a duration. The segment gets an unknown size, as in a stream, and loses its index of offsets
+ * (SeekHead), which would be wrong. Throws RangeError for bytes that are no WebM file.
  * @param {Uint8Array} bytes
  * @param {number} ms
  * @returns {Uint8Array<ArrayBuffer>}

@@ -30,8 +30,8 @@ export class Attract {
     this.timer = setTimeout(() => this.play(), PAUSE_MS);
   }
 
-  // The race on the stage plays to its end, and no other follows. A race that is still loading is not shown, except on a
-  // page that only replays.
+  // The race on the stage plays to its end, and no other follows. A race that is still loading is not shown, except on
+  // a page that only replays.
   stop() {
     this.stopped = true;
     clearTimeout(this.timer);

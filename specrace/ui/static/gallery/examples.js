@@ -1,8 +1,9 @@
 // An example with a recorded race plays it at the first press; the next press races live.
 /** @import { RaceCard } from "../lib/wire.d.ts" */
+// Parameters of the address that are not settings, nor are Gradio's own, which begin with "__".
 const OTHER_PARAMETERS = ["q", "autorun"];
 
-// Whether the page has its default settings, with which the recordings were made, because its address changes none.
+// Whether the page's address changes no setting, so that the page has the default settings, like the recordings.
 export function hasDefaultSettings(search) {
   return [...new URLSearchParams(search).keys()].every(
     (name) => OTHER_PARAMETERS.includes(name) || name.startsWith("__"),

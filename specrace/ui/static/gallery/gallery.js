@@ -111,7 +111,8 @@ export class Gallery {
     });
   }
 
-  // Loads a recording and passes it to `onReel`, unless another one has been requested meanwhile. Returns whether it did.
+  // Loads a recording and passes it to `onReel`, unless another one has been requested meanwhile. Returns whether it
+  // did.
   async receive(request, { automatic = false, onReel = this.openReel } = {}) {
     const number = ++this.requests;
     this.automatic = automatic;

@@ -12,7 +12,9 @@ import { chip, drawChecks, drawNoteRows, drawTrajectory, GROUP_WORDS } from "./n
 import { drawPreview } from "./preview.js";
 import { NODE_PX, NODE_WORDS, Tree } from "./tree.js";
 
+// The shortest time between two drawings of the tree during a replay.
 const TREE_PERIOD_MS = 250;
+// The largest width of the fade at the tree's edges.
 const FADE_PX = 36;
 const NO_STEP = "Every step of every lane: its draft tree, what the model accepted, and where the time went.";
 
@@ -104,7 +106,7 @@ export class Inspector {
     this.node.setAttribute("aria-label", "Step inspector");
     this.node.dataset.empty = "true";
     const head = make("header");
-    // In stage view the inspector covers the panes, so that it needs a button that closes it.
+    // In stage view the inspector covers the panes, so it needs a button that closes it.
     const close = make("button", "small-button", "Close", "Close (Esc)");
     close.type = "button";
     close.dataset.do = "steps";
@@ -181,7 +183,7 @@ export class Inspector {
     this.node.dataset.empty = "true";
     delete this.node.dataset.step;
     this.words.textContent = NO_STEP;
-    // A server tells only what it drafted.
+    // Servers send little of what the preview explains.
     this.rest.replaceChildren(...(lanes.every(({ served }) => served) ? [] : drawPreview()));
   }
 
@@ -209,8 +211,8 @@ export class Inspector {
     this.show(lane, step);
   }
 
-  // Shows the step under the cursor. While a race plays, shows the current lane's latest step instead: if the lane changed
-  // with every step, no tree could be read.
+  // Shows the step under the cursor. While a race plays, shows the current lane's latest step instead: if the lane
+  // changed with every step, no tree could be read.
   follow(lane, step) {
     if (!this.player.playing && !this.player.live) return this.show(lane, step);
     if (!this.visible) return undefined;
@@ -237,8 +239,8 @@ export class Inspector {
     send(this.stage, "seek", { lane, step });
   }
 
-  // Shows a step. Draws it `now`, or at most four times a second, because a replay calls this often; the last step that it
-  // is called with is always drawn.
+  // Shows a step. Unless it is to be drawn `now`, draws at most every TREE_PERIOD_MS, because a replay calls this
+  // often; the last step is always drawn.
   show(lane, step, now = false) {
     if (!this.lanes[lane]?.steps[step]) return;
     this.current = { lane, step };

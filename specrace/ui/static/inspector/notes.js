@@ -14,20 +14,21 @@ export const GROUP_WORDS = {
   "Rows of the table": "The most frequent tokens after the context, with their counts; the model's choice is marked.",
 };
 
+// A token in a box in the style of its `kind`, with the text `small` behind it.
 export function chip(piece, kind, small, title) {
   const node = make("span", `chip ${kind}`, shorten(piece, 20), title ?? JSON.stringify(piece.slice(0, 200)));
   if (small) node.append(make("small", "", small));
   return node;
 }
 
-// Whether rejection sampling accepts a draft token, `stays`, and the probability of that, `limit`: min(1, p/q). `coin` is
-// the random number from 0 to 1 that decides.
+// Whether rejection sampling accepts a draft token, `stays`, and the probability of that, `limit`: min(1, p/q). `coin`
+// is the random number from 0 to 1 that decides.
 /** @param {Check} check */
 export function judgeCheck({ p, q, coin }) {
   return { stays: coin * q < p, limit: Math.min(1, q ? p / q : 1) };
 }
 
-// A table of how rejection sampling verified each draft token up to the first rejected one; of a tree, each draw that
+// A table of how rejection sampling verified each draft token up to the first rejected one; for a tree, each token that
 // was tried.
 /** @param {Step} event */
 export function drawChecks(event) {
@@ -57,6 +58,8 @@ export function countFollowed(event, row) {
 }
 
 /**
+ * A table of rows of a drafter's note. Marks the tokens of a row that were accepted, or the one that the model
+ * predicted.
  * @param {Step} event
  * @param {NoteRow[]} rows
  */

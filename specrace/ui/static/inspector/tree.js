@@ -46,8 +46,8 @@ export function chooseNodes(event, maxNodes) {
   return [...chosen].sort((a, b) => a - b);
 }
 
-// How often the drafter had seen each node, from its note or, for a chain, from the rows of its table. Sampled nodes have
-// a probability instead.
+// How often the drafter had seen each node, from its note or, for a chain, from the rows of its table. Sampled nodes
+// have a probability instead.
 /** @param {Step} event */
 export function countNodes({ tree, note, checks }) {
   if (note?.counts?.length) return note.counts;
@@ -100,7 +100,8 @@ export class Tree {
    */
   addBonus(event, following) {
     const { path } = event.verdict;
-    // The end of a very long path is not drawn, and neither is the bonus token after it.
+    // An answer that ends inside the path has no bonus token. The end of a very long path is not drawn, nor is the
+    // bonus token after it.
     if (event.emitted.length < path.length || path.length > TREE_NODES) return;
     const text = event.texts[path.length - 1] ?? "";
     const piece = following?.pieces[0] || text || (event.end === "eos" ? "end" : "·");

@@ -36,7 +36,7 @@ export function button(text, label, onClick) {
   return node;
 }
 
-// Cells are texts or elements.
+// A table whose columns have the headings `columns`. Cells are texts or elements.
 export function table(columns, rows, className) {
   const node = make("table", className);
   const names = make("tr");

@@ -1,12 +1,12 @@
 // Lists what was dropped on the page: files, and the files in folders.
 
-// Whether a folder was dropped. `transfer.files` does not tell: there a folder looks like a file without content.
+// Whether a folder was dropped. `transfer.files` does not tell: it lists a folder as an empty file.
 export function hasFolder(transfer) {
   return entriesOf(transfer).some((entry) => entry.isDirectory);
 }
 
-// The first `max` dropped files, and one more if there are more. Call this during the drop event, because afterwards the
-// browser forgets what was dropped.
+// The first `max` dropped files and, if there are more, one more, so that the caller notices. Call this during the drop
+// event, because afterwards the browser forgets what was dropped.
 export async function listDropped(transfer, max) {
   const files = [];
   const entries = entriesOf(transfer);

@@ -1,4 +1,4 @@
-// Receives live races from the server. Ignores messages of an earlier race, and of one that the page has abandoned.
+// Receives live races from the server. Ignores messages of earlier races and of one that the page has abandoned.
 /** @import { AgainMessage, EndMessage, EndPart, HeadMessage, NoteMessage, StepMessage, WatchMessage } from "./wire.d.ts" */
 import { ROUTES } from "./constants.js";
 
@@ -6,8 +6,8 @@ const LOST = "The connection was lost, and the race with it; press Race to begin
 
 export class RaceReceiver {
   // `screen` shows the races. Its methods: refuseAddress(words), awaitRace(race, key), showPhase(phase, words),
-  // startLiveRace(part), addLiveSteps(parts), endLiveRace(part), updateFigures(part) and setRunning(running): whether the
-  // server runs the race, or repeats it.
+  // startLiveRace(part), addLiveSteps(parts), endLiveRace(part), updateFigures(part) and setRunning(running), where
+  // `running` tells whether the server is running or repeating the race.
   constructor(screen) {
     this.screen = screen;
     this.server = undefined;

@@ -6,7 +6,7 @@ export function formatSeconds(ms) {
   return `${(ms / 1000).toFixed(2)} s`;
 }
 
-// A lane's own time: below a tenth of a second in milliseconds, because hundredths would make different times alike.
+// A lane's own time: below a tenth of a second in milliseconds, because hundredths of a second would hide differences.
 export function formatTime(ms) {
   return ms < 99.95 ? `${ms.toFixed(1)} ms` : formatSeconds(ms);
 }
@@ -16,7 +16,7 @@ export function formatSpeedup(speedup) {
   return `${rankingSpeedup({ speedup }).toFixed(1)}×`;
 }
 
-// The speedup by which lanes are ranked, which is the one that is shown: the other decimals rank no lane.
+// The speedup by which lanes are ranked: rounded as it is shown, so that hidden decimals decide no place.
 /** @param {Pick<ResultRow, "speedup">} row */
 export function rankingSpeedup({ speedup }) {
   return Math.floor(10 * speedup + 0.5) / 10;
@@ -44,7 +44,7 @@ export function describeClocks(lanes) {
     : "race time: lanes take turns";
 }
 
-// A share in percent: whole percents from 10 % on, tenths below.
+// A share in percent: whole percents from 10 %, tenths below that.
 export function formatPercent(share) {
   if (share >= 0.0995) return `${(100 * share).toFixed(0)} %`;
   return share >= 0.00095 ? `${(100 * share).toFixed(1)} %` : "<0.1 %";
@@ -75,7 +75,7 @@ export function describeRecording(about) {
   return Object.values(recordingParts(about)).filter(Boolean).join(" · ");
 }
 
-// The same in three parts: the model, how it ran, and when.
+// The three parts of `describeRecording`: the model, how it ran, and when.
 /** @param {Pick<RaceCard, "model" | "parameters" | "dtype" | "device" | "date">} about */
 export function recordingParts(about) {
   const size = about.parameters ? `${(about.parameters / 1e6).toFixed(about.parameters < 1e8 ? 1 : 0)}M` : "";
@@ -84,7 +84,7 @@ export function recordingParts(about) {
   return { model: join(about.model, size), how: join(about.dtype, about.device), day };
 }
 
-// Continues the text of `describeRecording`: how forwards run (`engine`), and how long the prompt took to read.
+// A sentence to append to `describeRecording`: how forwards run (`engine`), and how long reading the prompt took.
 /** @param {RaceHead} head */
 export function describePrompt({ engine, prompt_tokens: tokens, prefill_ms: ms, lanes }) {
   const read = lanes.filter((lane) => lane.prefill_ms);

@@ -10,9 +10,9 @@ const DOCUMENTS = "#files input[type=file]";
 const QUESTION = "#question textarea, #question input";
 const LOADING_TIMER = /performance\.now\(\)-[^;]*\/1e3/;
 
-// Gradio (seen in 6.31) never stops the timer of its loading screen, which requests every animation frame, so that an idle
-// page uses a twentieth of a core. This page does not show that timer, so its requests are ignored. Call this before
-// Gradio's scripts run.
+// Gradio (seen in 6.31) never stops the timer of its loading screen, which requests every animation frame, so that an
+// idle page uses a twentieth of a core. This page does not show that timer, so its requests are ignored. Call this
+// before Gradio's scripts run.
 export function ignoreLoadingTimer() {
   const request = window.requestAnimationFrame.bind(window);
   window.requestAnimationFrame = (callback) => (LOADING_TIMER.test(callback.toString()) ? 0 : request(callback));
@@ -30,12 +30,13 @@ export function pressStop() {
   document.getElementById("stop")?.click();
 }
 
-// What the page's fields are sent as when the hidden button of lists is pressed. Set just before the press.
+// Turns the values of the page's fields into those to send. Set just before the hidden button that races a question of
+// a list is pressed.
 let fillListed;
 
 /**
- * Presses a hidden button of lists: with `fill`, which turns the values of the page's fields into those to race with,
- * the one that races; without it the one that suggests questions.
+ * Presses one of the two hidden buttons for lists of questions. With `fill`, which turns the values of the page's
+ * fields into those to race with, the button that races a question; without it, the one that suggests questions.
  * @param {((values: any[]) => any[]) | undefined} fill
  */
 export function pressListed(fill) {
@@ -48,7 +49,7 @@ export function nextQuestion(values) {
   return fillListed(values);
 }
 
-// The recommended settings to race with. Set just before the hidden button is pressed.
+// The recommended settings as JSON. Set just before the hidden button that takes them is pressed.
 let recommended;
 
 /**
@@ -65,7 +66,7 @@ export function takeRecommended() {
   return recommended;
 }
 
-// Gradio calls this once they are set.
+// Gradio calls this once the settings are set.
 export function raceRecommended() {
   if (findField(QUESTION).value.trim()) return pressRace();
   sendToStage("problem", "The settings are set; type a question, then press Race.");
@@ -135,7 +136,7 @@ export function toggleSettings() {
   openSettings(document.getElementById("settings").dataset.open !== "true");
 }
 
-// Marks the lanes that are chosen by default.
+// Marks the default lanes as chosen, unless a choice is marked already.
 export function markDefaultLanes(lanes) {
   const panel = document.getElementById("settings");
   if (panel) panel.dataset.lanes ??= lanes.join(" ");
@@ -158,8 +159,8 @@ export function showLanes(names) {
   sendToStage("lanes", names);
 }
 
-// The lanes that a visitor has ticked, and vanilla, at most `max`. The lane that was ticked last is last in `names`, so it
-// is the one that is dropped.
+// The lanes that a visitor has ticked, and vanilla, at most `max`. The lane that was ticked last is last in `names`, so
+// it is the one that is dropped.
 export function limitLanes(names, max) {
   const lanes = names.includes("vanilla") ? names : ["vanilla", ...names];
   if (lanes.length > names.length) sendToStage("problem", "Vanilla always runs: it is the baseline.");
@@ -167,8 +168,8 @@ export function limitLanes(names, max) {
   return lanes.slice(0, max);
 }
 
-// Shows the text of Gradio's toasts in the stage's announcer instead: the style sheet hides the toasts themselves, which
-// would cover the Race button for seconds.
+// Shows the text of Gradio's toasts in the stage's announcer instead: the style sheet hides the toasts themselves,
+// which would cover the Race button for seconds.
 export function redirectToasts() {
   new MutationObserver((changes) => {
     // A race adds many nodes to the stage, and none is a toast.
@@ -211,8 +212,8 @@ export function uploadFolders(transfer) {
   return true;
 }
 
-// Cuts uploads down to the limits. If one file is too large, Gradio refuses all files and does not say which one is wrong.
-// So a large file is cut to one byte beyond the limit, and our server refuses it by its name.
+// Cuts uploads down to the limits. If one file is too large, Gradio refuses all files and does not say which one is
+// wrong. So a large file is cut to one byte beyond the limit, and our server refuses it by its name.
 export function limitUploads() {
   document.addEventListener(
     "change",
@@ -235,7 +236,7 @@ export function limitUploads() {
   );
 }
 
-// Called when the upload's files, of these names, have changed. What was said about the files before is outdated.
+// Called with the names of the uploaded files when they have changed. What the stage said about them is then outdated.
 export function documentsChanged(names) {
   forgetOtherDocuments(names);
   sendToStage("documents");

@@ -1,7 +1,7 @@
-// Keeps a visitor's documents in this tab, so that a reload does not lose them. Nobody else gets them from here, and they
-// are gone when the tab is closed.
+// Keeps a visitor's documents in this tab, so that a reload does not lose them. Nobody else gets them from here, and
+// they are gone when the tab is closed.
 const KEY = "specrace-documents";
-// Whether the page has shown documents. Before, its empty field does not mean that the visitor removed them.
+// Whether the page has shown documents. Until it has, an empty field does not mean that the visitor removed them.
 let shown = false;
 
 /** @returns {{ name: string, code: string }[]} the documents, each as base64 text */
@@ -13,7 +13,7 @@ function readEntries() {
   }
 }
 
-// Stores entries. A browser that stores nothing, or not so much, keeps no documents.
+// Stores entries. If they do not fit into the browser's storage, no documents are kept.
 function writeEntries(entries) {
   try {
     sessionStorage.removeItem(KEY);
@@ -29,7 +29,7 @@ async function encode(file) {
   return { name: file.name, code: btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")) };
 }
 
-// Keeps files, in addition to those that are kept already; of files with the same name, the last one.
+// Keeps files, in addition to those that are kept already; a file replaces a kept one of its name.
 /** @param {Iterable<File>} files */
 export async function keepDocuments(files) {
   const added = await Promise.all([...files].map(encode));

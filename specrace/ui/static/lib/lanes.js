@@ -3,7 +3,7 @@
 import { CONSTANTS } from "./constants.js";
 import { shorten } from "./format.js";
 
-// The number of characters of a lane's label in a plot.
+// The largest number of characters of a lane's label in a plot.
 const MAX_LABEL = 15;
 
 /** @type {Map<string, MethodCard>} */
@@ -21,8 +21,8 @@ function methodOf(name) {
 }
 
 /**
- * A lane with its method's summary and hue, if the method is known. A race says the lane's title; before it, the title
- * has the options in the lane's name.
+ * A lane with its method's summary and hue, if the method is known. In a race the lane has its own title; before a
+ * race, the title is the method's, with the options from the lane's name.
  * @template {{ lane: string }} Lane
  * @param {Lane} lane
  * @returns {Lane & Partial<MethodCard>}
@@ -46,8 +46,8 @@ export function sortLanes(names) {
 /** @type {Map<string, number>} */
 let raceHues = new Map();
 
-// Gives each lane of a race its method's hue, or, if an earlier lane has that, a hue that no other lane has, while there
-// are any. The terminal does the same (race_hues in views/colours.py).
+// Gives each lane of a race its method's hue. If an earlier lane has that hue, the lane gets one that no lane has,
+// if any is left. The terminal does the same (race_hues in views/colours.py).
 /** @param {{ lane: string }[]} lanes */
 function assignHues(lanes) {
   raceHues = new Map();

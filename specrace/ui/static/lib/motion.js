@@ -2,8 +2,8 @@
 const GRACE_MS = 60;
 export const REDUCED_MOTION = matchMedia("(prefers-reduced-motion: reduce)");
 
-// Changes of the row that shows a draft wait for the race's next picture if it comes within GRACE_MS after they are due. A
-// picture of their own would cost the browser far more than the change itself, and slow down a race on the same machine.
+// A change of the row that shows a draft waits for the race's next picture, if that comes within GRACE_MS after the
+// change is due. Drawn separately, it would cost the browser far more, and slow down a race on the same machine.
 const waiting = new Set();
 
 export function schedule(change, ms) {

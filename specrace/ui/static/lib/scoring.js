@@ -4,12 +4,12 @@ import { ROUTES } from "./constants.js";
 import { writeZip } from "./zip.js";
 
 const LOG_NAME = /\.(jsonl|ndjson)(\.(gz|zst|xz|bz2))?$|\.(parquet|arrow)$/i;
-// Names that files of JSON lines may have although they lack the ending by which the server recognises such files.
+// Names of files that may hold JSON lines, but lack the ending by which the server recognises such files.
 const UNTYPED_NAME = /\.(txt|log)$|^[^.]*$/i;
 // Enough for a recording's first line, which contains the passages.
 const HEAD_BYTES = 262_144;
 const STARTED_EVENT = /"type"\s*:\s*"started"/;
-// The field for what the command line's flag --columns says.
+// The label of the field that takes what --columns takes on the command line.
 export const COLUMNS = "Columns of a table";
 const NO_ANSWER = "The server does not answer; reload the page.";
 
@@ -54,7 +54,7 @@ function memberName(name) {
 }
 
 /**
- * Fetches the tokenizers, lanes and limits on offer. Throws an Error with a sentence.
+ * Fetches the tokenizers, lanes and limits on offer. Throws an Error whose message is a sentence to show.
  * @returns {Promise<LogChoices>}
  */
 export async function fetchChoices() {
@@ -69,8 +69,8 @@ async function readRefusal(answer) {
 }
 
 /**
- * Gets the scores of a log, and calls `onProgress` meanwhile. Throws an Error with a sentence or, if `signal` aborts the
- * request, the signal's reason.
+ * Gets the scores of a log, and calls `onProgress` meanwhile. Throws an Error whose message is a sentence to show or,
+ * if `signal` aborts the request, the signal's reason.
  * @param {(progress: LogProgress) => void} onProgress
  * @param {AbortSignal} signal
  * @returns {Promise<ScoredLog>}
@@ -125,7 +125,7 @@ export async function* readLines(stream) {
 }
 
 /**
- * An error of the server as the page says it: the command line's flag --columns is this page's field.
+ * Rewrites a server's error for the page, which has a field in place of the command line's flag --columns.
  * @param {string} sentence
  * @returns {{ sentence: string, columns: string }} `columns`: what to write into the field, if the sentence proposes it
  */

@@ -10,11 +10,11 @@ let updatesAddress = false;
 let addressTimer;
 const RACE_PREFIX = "#race=";
 const SHARED_PREFIX = "#shared=";
-// After a code, chats may take marks of the sentence into the link.
+// Chats may add punctuation after the code to the link.
 const CODE = /^#shared=([0-9a-z]+)[^0-9a-z]*$/i;
 // Browsers, mail and chats accept links of some ten thousand characters.
 const MAX_LINK_BYTES = 48_000;
-// What an exported file has in the place of its races (ui/stage/html_file.py).
+// Where the races are inserted in an exported file (ui/stage/html_file.py).
 const RACES_PLACEHOLDER = "<!-- races -->";
 
 export function nameFile(question, ending = "jsonl") {
@@ -54,8 +54,8 @@ export async function linkWithRace(reel) {
   return `${new URL(location.pathname, location.href).href}${RACE_PREFIX}${safe}`;
 }
 
-// Saves a race as an HTML file that plays it without a server: the server sends the file without a race, and the race
-// is put into it.
+// Saves a race as an HTML file that plays it without a server. The server sends the file without a race; the page
+// inserts the race.
 export async function exportRace(reel) {
   const response = await fetch(ROUTES.export);
   if (!response.ok) throw new Error(await response.text());

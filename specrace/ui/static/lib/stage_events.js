@@ -8,9 +8,9 @@
  * for the first time; `lost`, a live race will not be finished; `refused`, the settings in the page's address are
  * wrong.
  *
- * The stage receives: `seek`, show this step; `problem`, show this sentence as an error; `lanes`, the names of the lanes
- * that are chosen now; `requested`, the visitor has asked the server for a race; `documents`,
- * the visitor's own documents have changed.
+ * The stage receives: `seek`, show this step; `problem`, show this sentence as an error; `lanes`, the names of the
+ * lanes that are chosen now; `requested`, the visitor has asked the server for a race; `documents`, the visitor's own
+ * documents have changed.
  * @import { LaneFrame, ResultRow, ShownLane } from "./wire.d.ts"
  * @import { PlayedReel, ReadStep } from "../stage/reel.js"
  * @typedef {{

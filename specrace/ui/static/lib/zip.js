@@ -1,11 +1,14 @@
 // Writes an uncompressed zip, in which several files reach the server as one, with their names.
+
+// The signatures of a zip's records.
 const LOCAL = 0x04034b50;
 const CENTRAL = 0x02014b50;
 const END = 0x06054b50;
+// The version of the format that a reader needs: 2.0.
 const VERSION = 20;
-// The names are UTF-8.
+// The flag that says that names are UTF-8.
 const UTF8 = 0x0800;
-// 1980-01-01, the earliest day.
+// 1980-01-01, the earliest date that a zip can hold.
 const DAY = 0x21;
 
 const CRCS = Uint32Array.from({ length: 256 }, (_, byte) => {
@@ -20,7 +23,7 @@ export function crc32(bytes) {
   return (crc ^ 0xffffffff) >>> 0;
 }
 
-// Numbers as [bytes, value] pairs, little-endian.
+// Packs numbers, given as [size in bytes, value], in little-endian order; a size is 2 or 4.
 function fields(...pairs) {
   const size = pairs.reduce((sum, [bytes]) => sum + bytes, 0);
   const view = new DataView(new ArrayBuffer(size));

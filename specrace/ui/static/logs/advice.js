@@ -114,7 +114,7 @@ function labelled(words, field) {
   return node;
 }
 
-// Fields that choose the forecast's costs: a GPU and a model size, or another cost curve; and a batch size.
+// Fields that choose the costs for the forecast: a GPU and a model size, or another cost curve; and a batch size.
 export class Costs {
   // `onChange` is called after every choice.
   constructor(onChange) {

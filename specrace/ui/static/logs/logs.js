@@ -67,7 +67,7 @@ export class Logs {
     host.append(this.node);
     this.node.addEventListener("close", () => {
       this.stopTask();
-      // The page has one live region at a time: an open dialog silences the stage's.
+      // The page has one live region at a time: this dialog's while it is open, else the stage's.
       this.statusLine.removeAttribute("role");
     });
     this.showWorking(false);
@@ -198,8 +198,7 @@ export class Logs {
   }
 
   // Gets the recommendation and then, if `scoring`, the figures. Old ones stay until new ones arrive. Only one task
-  // runs at a time: `scoresDue` tells the next one, which a new choice of costs may start, that the figures are still
-  // missing.
+  // runs at a time. If a new choice of costs replaces this one, `scoresDue` says whether the figures are still missing.
   async run({ scoring = true } = {}) {
     this.stopTask();
     this.scoresDue = scoring;
@@ -243,7 +242,7 @@ export class Logs {
     this.scores.show(scores, name);
   }
 
-  // Says why there are no figures: once, also where the recommendation failed for the same reason.
+  // Says why there are no figures. If the recommendation failed for the same reason, that is said only once.
   refuse(reason) {
     const { sentence, columns } = explainColumns(reason);
     this.setStatus(sentence, "bad");

@@ -1,5 +1,5 @@
-// The requests of a scored log: lists of those that draft best and worst in a lane, and one request in panes like those of
-// a race, but without times.
+// The requests of a scored log: lists of those on which a lane drafts best and worst, and one request in panes like
+// those of a race, but without times.
 /** @import { LogRequest, ScoredLog } from "../lib/wire.d.ts" */
 import { CONSTANTS } from "../lib/constants.js";
 import { button, closest, make } from "../lib/dom.js";
@@ -128,7 +128,7 @@ export class Requests {
     return node;
   }
 
-  // Marks the request that is shown in the lists.
+  // Marks, in the lists, the request that is shown.
   markShown() {
     for (const open of this.lists.querySelectorAll("button"))
       open.setAttribute("aria-pressed", String(Number(open.dataset.number) === this.shown?.number));

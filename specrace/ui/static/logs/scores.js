@@ -28,7 +28,7 @@ export function findBestLane({ lanes, groups }) {
  */
 export function readTable({ lanes, groups }) {
   const named = [...new Set(groups.map((row) => row.category))];
-  // In a log without categories the row of those without one repeats the row of all.
+  // In a log without categories, the row “none” would repeat the row “all”.
   const categories = named.length === 2 && named.includes(NONE) ? [ALL] : named;
   return categories.map((category) => {
     const rows = lanes.map(({ lane }) => groups.find((row) => row.lane === lane && row.category === category));
@@ -60,8 +60,8 @@ export function describeFacts(scores, name) {
 }
 
 /**
- * An engine's tokens per step on a category, and on how many requests it counted if not on all; "–" if on none. Without
- * the sizes of its steps, the figure is a range.
+ * The tokens per step that an engine measured on a category, and on how many of the `outputs` requests if not on all;
+ * "–" if on none. If the log lacks the sizes of the engine's steps, the figure is a range.
  * @param {Pick<ScoredLog, "measured">} scores
  * @param {string} category
  * @param {number} outputs

@@ -1,5 +1,5 @@
-// A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place and height,
-// so that a changing draft never moves the text.
+// A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place and
+// height, so that a changing draft never moves the text.
 /** @import { LaneFrame, LaneMeters, ShownDraft } from "../lib/wire.d.ts" */
 import { make, setText, setWords } from "../lib/dom.js";
 import { formatSpeedup } from "../lib/format.js";
@@ -16,7 +16,7 @@ const DRAFT_MS = 200;
 const CALM_DRAFT_MS = 800;
 // How long rejected tokens stay.
 const REJECTED_MS = 290;
-// The height of an accepted run with its underline, which a line must have, in letter sizes.
+// The smallest height of a line, in letter sizes: that of an accepted run with its underline.
 const MIN_LINE = 1.4;
 // A low pane has smaller letters, down to this size in pixels, rather than fewer lines.
 const WANTED_LINES = 3;
@@ -57,7 +57,7 @@ export function describeEnd({ end, loops, meters }) {
 }
 
 export class Pane {
-  // `marks`: what stands before and after the thoughts in the answer's text, or null.
+  // `marks`: the texts before and after the model's thoughts in its answer, such as <think> and </think>; null: none.
   constructor(method, marks = null) {
     this.node = make("article", "pane");
     this.node.dataset.lane = method.lane;
@@ -126,7 +126,7 @@ export class Pane {
     if (letter >= MIN_LETTER) this.text.style.setProperty("--most", `${letter}px`);
     else this.text.style.removeProperty("--most");
     const size = parseFloat(getComputedStyle(this.body).fontSize);
-    // The letters of which exactly three lines fit are rounded.
+    // The tolerance is for letters of which exactly three lines fit, whose size is rounded.
     const lines = Math.floor(height / (MIN_LINE * size) + 0.01);
     if (lines > 0) this.text.style.setProperty("--line", `${height / lines}px`);
     else this.text.style.removeProperty("--line");
@@ -134,14 +134,14 @@ export class Pane {
     this.countRest();
   }
 
-  // Notes whether a part of the text is above the pane's edge, where it then fades.
+  // Marks whether a part of the text is hidden above the pane's edge; the text then fades there.
   markCut() {
     const { scrollHeight, clientHeight, scrollTop } = this.text;
     // The text scrolls from its end, so that the scroll position is negative.
     this.text.dataset.cut = String(scrollHeight - clientHeight + scrollTop > 4);
   }
 
-  // Says why a server's lane has no boxes, in the place of its drafts.
+  // Says why a server's lane has no boxes, where other lanes show their drafts.
   explainBoxes() {
     const { served } = this.method;
     if (!served || served.chunks_are_steps) return;
@@ -177,8 +177,8 @@ export class Pane {
     return node;
   }
 
-  // Shows what step number `step` has changed. `linkRun(spans, run)` links an accepted run with the passages it was copied
-  // from; `still`: without motion.
+  // Shows what step number `step` has changed. `linkRun(spans, run)` links an accepted run with the passages it was
+  // copied from; `still`: without motion.
   apply(frame, linkRun, step, still) {
     const { meters } = frame;
     this.meters = meters;
@@ -314,7 +314,8 @@ export class Pane {
     cancel(this.clearTask);
   }
 
-  // Shows the newest draft, and the next one only after DRAFT_MS, because a row that changes at every step cannot be read.
+  // Shows the newest draft, and the next one only after DRAFT_MS, because a row that changes at every step cannot be
+  // read.
   play() {
     const draft = this.nextDraft;
     this.nextDraft = undefined;
@@ -352,14 +353,14 @@ export class Pane {
     }, REJECTED_MS);
   }
 
-  // `draft`: what the row shows, or undefined if it shows no verdict.
+  // `draft`: the draft whose verdict the row shows; undefined if it shows none.
   /** @param {ShownDraft | undefined} draft */
   setCounted(draft) {
     this.counted = draft;
     this.countRest();
   }
 
-  // Says how many draft tokens the row does not show: those of other branches, and those that have no room.
+  // Shows the number of draft tokens that the row leaves out: those of other branches, and those that have no room.
   countRest() {
     const { drafted, accepted } = this.counted ?? { drafted: 0, accepted: 0 };
     const box = this.draft.querySelector(".run, .proposed");

@@ -5,9 +5,9 @@ import { CONSTANTS } from "../lib/constants.js";
 import { describeRange } from "../lib/format.js";
 import { isServed } from "../lib/lanes.js";
 
-// A speedup computed from fewer tokens means nothing.
+// A speedup that is computed from fewer tokens means nothing.
 const MIN_TOKENS = 8;
-// The widths in pixels below which a pane's head leaves something out, as the style sheets say.
+// The widths in pixels up to which a pane's head leaves something out, as the style sheets say.
 const NARROW_PX = [680, 560, 440, 390, 340];
 // The smallest letters of a lane's description, in pixels.
 const MIN_HINT = 15;
@@ -71,7 +71,7 @@ export class PaneRow {
     for (const node of [this.node, ...panes.map((pane) => pane.text)]) this.sizes.observe(node);
     this.node.dataset.count = String(panes.length);
     this.node.dataset.ranges = "false";
-    // The lane that drafts from most sources comes last.
+    // By default the last lane is the one that drafts from the most sources.
     this.feature(panes.findLastIndex(({ method }) => !isServed(method)));
     this.toggleSolo(undefined);
   }

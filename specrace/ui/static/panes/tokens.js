@@ -6,7 +6,7 @@ const BLANK = "·";
 const NEW_LINE = "↵";
 // The blank before a citation mark such as "[2]", whose number may still come.
 const BEFORE_MARK = /([ \t]+)(?=\[(?:\d|$))/;
-// Blanks that a text needs whole: several in a row, tabs, and those that indent a line.
+// Blanks that must not collapse: several in a row, tabs, and those that indent a line.
 const SPACING = /( {2,}|[ ]*\t[ \t]*|(?<=\n)[ \t]+)/;
 
 // Text that was not drafted: tokens that the model predicted itself.
@@ -21,16 +21,16 @@ export function drawAccepted(text, count) {
 }
 
 /**
- * A tinted text in parts. The style sheet lets the blank at a line's end collapse, which would be tinted though no word
- * follows it; with it, other blanks would collapse, so each of these is an element that keeps its own.
+ * Splits a tinted text into nodes. The style sheet lets its blanks collapse, because a blank at a line's end would be
+ * tinted although no word follows it. Blanks that must not collapse get elements of their own.
  * @param {string} text
  */
 export function keepSpacing(text) {
   return text.split(SPACING).map((part, index) => (index % 2 ? make("span", "spacing", part) : part));
 }
 
-// Writes a text in which no line begins with a citation mark: the blank before it, every second part, does not break.
-// `draw` returns the other parts' nodes.
+// Writes a text into `node` so that no line begins with a citation mark: no line breaks at the blanks before marks,
+// which are every second part. `draw` returns the other parts' nodes.
 function keepMarks(node, text, draw = (part) => [part]) {
   const parts = text.split(BEFORE_MARK);
   node.append(...parts.flatMap((part, index) => (index % 2 ? [make("span", "kept", part)] : draw(part))));
@@ -38,7 +38,7 @@ function keepMarks(node, text, draw = (part) => [part]) {
 }
 
 /**
- * Keeps a text that follows on the line of the word before it if it begins with a citation mark.
+ * If a text begins with a citation mark, keeps it on one line with the word before it.
  * @param {Node | null} before the node that the text follows
  * @param {string} text
  */
@@ -95,7 +95,8 @@ export function drawRejected(piece) {
   return make("span", "rejected", showBlanks(piece) || BLANK);
 }
 
-// A draft in one row, whose new lines are signs: a blank that is struck out looks like a hyphen.
+// A text for the draft's row: line breaks become signs, and outer blanks are cut, because a struck-out blank looks like
+// a hyphen.
 function showBlanks(text) {
   return text.replaceAll(/\s*\n\s*/g, ` ${NEW_LINE} `).trim();
 }

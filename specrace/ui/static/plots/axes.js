@@ -1,4 +1,4 @@
-// Axes of a plot, and rows of bars on one of them.
+// Draws the axes of a plot, and rows of bars along the x axis.
 import { svg } from "../lib/dom.js";
 import { formatFigure } from "../lib/format.js";
 import { hueOf, labelOf } from "../lib/lanes.js";
@@ -25,7 +25,8 @@ export function wholeTicks(max, count) {
   return Array.from({ length: Math.ceil(max / step) + 1 }, (_, index) => index * step);
 }
 
-// Draws the axes `x` and `y`, {marks, words}: numbers and a name. Returns the functions that map values to pixels.
+// Draws the axes `x` and `y`, {marks, words}: the numbers on an axis and its name. Returns the functions that map
+// values to pixels.
 export function drawAxes(picture, width, x, y, height = PLOT.height) {
   const { left, right, top, bottom } = { ...PLOT, left: y.left ?? PLOT.left };
   const toX = (value) => left + (value / (x.marks.at(-1) || 1)) * (width - left - right);

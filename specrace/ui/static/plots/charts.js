@@ -64,7 +64,7 @@ export function plotTau(scores, lanes) {
   });
 }
 
-// A lane's interval, its value as a dot, and both as figures.
+// Draws a lane's interval as a line, its value as a dot, and both as numbers.
 function drawTau(row, y, toX, right) {
   const group = svg("g", { class: "line", "data-hue": hueOf(row), "data-lane": row.lane });
   group.append(svg("line", { class: "grid", x1: NAME_PX, x2: right - PLOT.right, y1: y, y2: y }));
@@ -122,8 +122,8 @@ function plotPositions(lanes) {
   });
 }
 
-// For each tenth of the answers that has steps: the number of steps, of steps whose whole draft was rejected, and of steps
-// without a draft.
+// For each tenth of the answers that has steps: the number of steps, of steps whose whole draft was rejected, and of
+// steps without a draft.
 /** @param {ChartLane} lane */
 export function readFailures({ tenths }) {
   return tenths

@@ -29,6 +29,8 @@ export class Plot {
   /** @type {Promise<string> | undefined} */
   static fonts = undefined;
 
+  // `columns` and `rows` are those of the CSV. `draw(picture, width)` draws into an SVG element; it returns the height
+  // in pixels if that is not PLOT.height.
   constructor({ name, title, words, columns, rows, draw }) {
     this.name = name;
     this.columns = columns;
@@ -37,7 +39,7 @@ export class Plot {
     this.width = 0;
     // A function that marks a moment of the race. A plot over time sets it once it is drawn.
     this.point = undefined;
-    // What the figures come from: a line of a saved picture.
+    // Where the figures come from; saved pictures say so.
     this.source = "";
     this.node = make("figure", "plot");
     this.node.dataset.plot = name;
@@ -72,8 +74,8 @@ export class Plot {
     downloadBlob(new Blob([lines], { type: "text/csv" }), `specrace-${this.name}.csv`);
   }
 
-  // The drawing without the replay's cursor, with its title and source, on the page's background: SVG text that needs no
-  // style sheet, and no font if `fonts` are the font rules.
+  // The drawing as SVG text that needs no style sheet: with its title, its source and its background, but
+  // without the replay's cursor. `fonts`: CSS rules that contain the fonts.
   toSvgText(fonts) {
     const shown = this.canvas.firstElementChild;
     const copy = this.copyDrawing(shown);

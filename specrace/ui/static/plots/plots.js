@@ -13,8 +13,8 @@ const DASHES = ["", "7 4", "2 4", "12 4", "9 3 2 3", "4 2"];
 const LEGEND_PX = 142;
 
 /**
- * A lane and its steps: each step's number, the race time at its end, the number of tokens before it, what it emitted, and
- * its time.
+ * A lane and its steps: each step's number, the race time at its end (ms), how many tokens the lane had before it, how
+ * many it emitted, and its timing.
  * @typedef {ShownLane & {
  *   number: number, tokens: number,
  *   steps: { step: number, at: number, from: number, emitted: number, timing: Timing }[],
@@ -213,7 +213,7 @@ function addPatterns(picture) {
 }
 
 /**
- * Where in the answer each step wrote how much.
+ * A bar for each step: where in the answer it wrote, and how many tokens.
  * @param {PlotLane[]} lanes
  * @param {string} left
  * @param {(lane: number, step: number) => void} seek
@@ -253,7 +253,7 @@ function plotAlong(lanes, left, seek) {
   });
 }
 
-// The cost of a forward over `size` rows, interpolated linearly between the measured sizes.
+// The relative cost of a forward over `size` rows, interpolated linearly between the measured sizes.
 export function costAt(sizes, ratio, size) {
   const right = Math.max(
     1,

@@ -4,17 +4,18 @@ import { countOf } from "../lib/format.js";
 import { hasTokens } from "../lib/lanes.js";
 
 /**
- * A lane's figures in a race. `identical`: whether it printed vanilla's text; null if that is not compared. `speedup` is
- * 0 in a server's lane, whose seconds are no race time, as is a figure that the server did not report. `has_tokens`: the
- * lane has token ids.
+ * A lane's figures in a race. `identical`: whether it printed vanilla's text; null if that is not compared. `speedup`
+ * is 0 in a server's lane, because its time is not race time; a figure that the server did not report is 0, too.
+ * `has_tokens`: the lane has token ids.
  * @typedef {{
  *   lane: string, title: string, speedup: number, tau: number, tokens_per_s: number, identical: boolean | null,
  *   compared: string, first_token_ms: number, tokens: number, steps: number, drafted: number, accepted: number,
  *   loops: boolean, measured: boolean, has_tokens: boolean, num_draft: number,
  * }} LaneFigures
  *
- * What the table shows of a question. `disturbed`: the machine was busy, so the figures do not count. `setup`: the model,
- * the machine and the lanes, which must be the same in all races of a list; `settings`: the race's other settings, in words. `error`: why there are no figures.
+ * What the table shows of a question. `disturbed`: the machine was busy, so the figures do not count. `setup`: the
+ * model, the machine and the lanes, which must be the same in all races of a list. `settings`: the race's other
+ * settings, in words. `error`: why there are no figures.
  * @typedef {{
  *   lanes?: LaneFigures[], disturbed?: boolean, note?: string, setup?: string, settings?: string, date?: string | null, error?: string,
  * }} QuestionRow
@@ -104,8 +105,9 @@ export function spreadOf(values) {
 }
 
 /**
- * Each lane's figures over all questions that count, in the order of the lanes; none if no question counts. `best` and
- * `worst` are the numbers of the rows with the highest and the lowest speedup; -1 if that is the same for all.
+ * Each lane's figures over all questions that count, in the order of the lanes; [] if no question counts. `best` and
+ * `worst` are the indices of the rows with the highest and the lowest speedup; -1 if all speedups are equal, or if a
+ * server decoded the lane.
  * @param {(QuestionRow | undefined)[]} rows
  */
 export function summarise(rows) {

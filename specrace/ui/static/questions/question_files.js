@@ -4,7 +4,7 @@ import { CONSTANTS } from "../lib/constants.js";
 export const MAX_QUESTIONS = 100;
 const MAX_CHARACTERS = CONSTANTS.max_question_characters;
 const MAX_FILE_BYTES = 1_000_000;
-// Names of the column, or of the field of an object, that has the question.
+// The names that the column, or an object's field, with the question may have.
 const NAMES = ["question", "prompt"];
 
 // The questions of a text, one a line, without blanks around them; empty lines are left out.
@@ -58,7 +58,7 @@ function readObjects(text) {
 }
 
 /**
- * The questions of a file. Throws an Error with a sentence.
+ * The questions of a file. Throws an Error whose message is a sentence to show.
  * @param {File} file
  */
 export async function readQuestionFile(file) {

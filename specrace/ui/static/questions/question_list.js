@@ -1,4 +1,4 @@
-// A list of questions that are raced one after the other, and what is known of each. It can be stopped and resumed, also
+// A list of questions that are raced one after the other, and their results so far. It can be stopped and resumed, even
 // after a reload of the page or a restart of the server.
 /** @import { ListedMessage } from "../lib/wire.d.ts" */
 /** @import { KeptList, QuestionStore } from "./question_store.js" */
@@ -32,7 +32,7 @@ function pause(ms, signal) {
 export class QuestionList {
   /**
    * `channel` reaches the server: `press(fill)` asks for a race, where `fill` gets the values of the page's fields and
-   * returns those to race with; `answers()` tells whether the server does; `collect` is `collectRace`. `onChange` is
+   * returns those to race with; `answers()` tells whether the server answers; `collect` is `collectRace`. `onChange` is
    * called when something has changed.
    * @param {QuestionStore} store
    * @param {{
@@ -77,7 +77,7 @@ export class QuestionList {
     return this.rows.filter((row) => row?.lanes).length;
   }
 
-  // The numbers of the questions that Resume races.
+  // The indices of the questions that Resume races.
   get due() {
     return [...this.questions.keys()].filter((index) => !this.rows[index]?.lanes);
   }
@@ -87,7 +87,7 @@ export class QuestionList {
     this.onChange();
   }
 
-  // Takes the list that this browser has kept for the tab.
+  // Restores the list that this browser has kept for the tab.
   async restore() {
     const kept = await this.store.load();
     if (!kept) return;
@@ -230,7 +230,7 @@ export class QuestionList {
   fill(files, settings, question) {
     const documents = nameDocuments(files);
     const { list } = this;
-    // Until a question has been raced, a wrong choice can be mended on the page.
+    // Until a question has been raced, the visitor can still change the page's settings.
     if (!this.raced)
       // Copied, because Gradio's values are proxies, which the browser cannot store.
       Object.assign(list, { settings: JSON.parse(JSON.stringify(settings)), documents });

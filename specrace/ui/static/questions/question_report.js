@@ -24,7 +24,8 @@ p { max-width: 70rem; overflow-wrap: anywhere }
 
 /**
  * The settings file of the lane with the highest median speedup, as `recommend` writes it and `--settings` reads it;
- * undefined if no lane is faster than vanilla. With draft tokens on auto, the median of what was chosen.
+ * undefined if no lane is faster than vanilla. With draft tokens on auto, `num_draft` is the median of the chosen
+ * numbers.
  * @param {(QuestionRow | undefined)[]} rows
  */
 export function fastestSettings(rows) {

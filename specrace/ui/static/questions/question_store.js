@@ -1,5 +1,6 @@
-// Keeps a list of questions and its races in this browser, so that a reload of the page or a restart of the server does not
-// lose them. The tab knows its list's id; a list is deleted when the visitor clears it, or a day after its last race.
+// Keeps a list of questions and its races in this browser, so that a reload of the page or a restart of the server does
+// not lose them. The tab knows its list's id; a list is deleted when the visitor clears it, or a day after its last
+// race.
 /** @import { Reel } from "../lib/wire.d.ts" */
 /** @import { QuestionRow } from "./question_figures.js" */
 
@@ -46,6 +47,7 @@ async function decompress(bytes) {
   return JSON.parse(await new Response(stream).text());
 }
 
+// The keys of a list's races, [id, index]: an array sorts after every number.
 /** @param {string} id */
 const racesOf = (id) => IDBKeyRange.bound([id], [id, []]);
 

@@ -88,7 +88,7 @@ function describeState(row, current) {
 }
 
 /**
- * `current` is the number of the question that is being raced; `open` opens the race of a question.
+ * `current` is the index of the question that is being raced; `open` opens the race of a question.
  * @param {string[]} questions
  * @param {(QuestionRow | undefined)[]} rows
  * @param {number | undefined} current

@@ -108,7 +108,7 @@ export class Questions {
         event.stopPropagation();
         if (name === "drop") this.addFile(event.dataTransfer.files[0]);
       });
-    // The page has one live region at a time: an open dialog silences the stage's.
+    // The page has one live region at a time: this dialog's while it is open, else the stage's.
     this.node.addEventListener("close", () => this.statusLine.removeAttribute("role"));
   }
 
@@ -120,7 +120,7 @@ export class Questions {
     this.draw();
   }
 
-  // Opens the store, once, and takes the list that it has kept.
+  // Opens the store, once, and restores the list that it has kept.
   load() {
     this.loading ??= openStore().then((store) => {
       const channel = { press: pressListed, answers };
@@ -131,7 +131,7 @@ export class Questions {
     return this.loading;
   }
 
-  // What the visitor typed, with `more`.
+  // Adds questions to those in the field, without repetitions.
   add(more) {
     const questions = tidyQuestions([...readLines(this.field.value), ...more]);
     this.field.value = questions.join("\n");
@@ -176,7 +176,7 @@ export class Questions {
     this.field.focus();
   }
 
-  // A message for lists, which the stage has passed on.
+  // Receives a message about lists of questions.
   /** @param {ListedMessage | SuggestedMessage} message */
   receive(message) {
     if (message.kind === "listed") return this.list?.receive(message);
@@ -186,7 +186,7 @@ export class Questions {
     return this.list?.say(problem || drawn, Boolean(problem));
   }
 
-  // The page shows a problem; a list that waits for the server's answer cannot go on.
+  // Called when the page shows a problem. A list that waits for the server's answer then cannot go on.
   fail(sentence) {
     this.list?.fail(sentence);
   }

@@ -12,7 +12,7 @@ const NO_EXPORT = "The server does not answer, so there is no web page; save the
 const NO_RACE = "There is no race to share yet: run one first, or open a recorded one.";
 const UNFINISHED = "This race is not over; wait for its end, then share it.";
 
-// What else there is to say of a link to this server.
+// A warning about links to this server, if only this machine can open them.
 function onlyHere() {
   return LOOPBACK.has(location.hostname) ? " It opens on this machine only." : "";
 }
@@ -30,9 +30,9 @@ export class ShareDialog {
     this.find("[data-do=pack]").hidden = !stage.gallery.takesFiles;
     this.find("[data-do=short]").hidden = !stage.gallery.takesFiles || !hours;
     this.find(".kept").textContent = `Shorter; ${this.kept}`;
-    // A press of any of its buttons closes the dialog. What that did is said on the page.
+    // A press of any of its buttons closes the dialog; the page then says what that did.
     this.dialog.addEventListener("click", ({ target }) => closest(target, "button") && this.dialog.close());
-    // By the buttons' data-do.
+    // The actions of the buttons, by their data-do.
     this.actions = {
       save: () => saveReel(stage.reel),
       link: () => this.copySettingsLink(),

@@ -5,7 +5,7 @@ import { formatSpeedup } from "../lib/format.js";
 import { listen } from "../lib/stage_events.js";
 import { findBest } from "./results.js";
 
-// A race takes about a megabyte.
+// A race takes about a megabyte of memory.
 const MAX_RACES = 20;
 
 /**

@@ -93,6 +93,7 @@ function stop(stage) {
   stage.player.skipToEnd();
 }
 
+// Switches between stage view, which shows only the race, and bench view, which shows the whole page.
 function togglePresentation() {
   const on = document.body.dataset.view !== "stage";
   document.body.dataset.view = on ? "stage" : "bench";

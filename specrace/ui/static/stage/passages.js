@@ -14,7 +14,8 @@ const WORDS = ".passage mark.drafted";
  */
 const STRETCHES = new WeakMap();
 
-// The offsets at which to cut a text, so that all characters of a piece have the same links, and all or none are evidence.
+// The offsets at which to cut a text, so that all characters of a piece have the same links, and all or none are
+// evidence.
 export function findEdges(evidence, links) {
   const size = evidence.length;
   const edges = new Set([0, size]);
@@ -47,7 +48,8 @@ class Passage {
     this.stale = true;
   }
 
-  // Links the words from `start` to `end` with the accepted run that was drafted from them. `run` is an element of a pane.
+  // Links the words from `start` to `end` with the accepted run that was drafted from them. `run` is an element of a
+  // pane.
   link(start, end, run) {
     this.links.push({ start, end, run });
     this.stale = true;
@@ -145,8 +147,8 @@ export class Passages {
     this.redraw();
   }
 
-  // Redraws at most every REDRAW_MS. During a live race, which drawing would slow down if it runs on this machine, redraws
-  // only if the passages are visible.
+  // Redraws at most every REDRAW_MS. During a live race, which drawing would slow down if it runs on this machine,
+  // redraws only if the passages are visible.
   redraw() {
     this.redrawDue = this.live && !this.visible;
     if (!this.redrawDue) this.timer ??= setTimeout(() => this.drawNow(), REDRAW_MS);

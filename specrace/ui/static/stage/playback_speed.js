@@ -7,7 +7,7 @@ const MIN_PLAYBACK_MS = 12_000;
 const MAX_PLAYBACK_MS = 20_000;
 // The shortest time for the rest of a race that ends earlier than its forecast.
 const MIN_REST_MS = 2000;
-// The expected length of an answer at first.
+// The expected length of an answer at first, in tokens.
 const FIRST_TOKENS = 64;
 
 // How many ms the playback of a race of `length` ms takes.
@@ -61,6 +61,7 @@ export class Forecast {
     if (ended.length) return Math.max(...ended);
     const furthest = Math.max(...this.lanes.map((lane) => lane.tokens));
     let tokens = FIRST_TOKENS;
+    // The finish stays a fifth ahead of the furthest lane.
     while (tokens < 1.2 * furthest) tokens *= 2;
     return Math.min(tokens, this.maxTokens);
   }

@@ -1,15 +1,15 @@
-// Plays a race in race time: a live race as far as its steps have arrived, or a whole race any number of times. The player
-// knows which steps are shown; the screen, which the stage supplies, draws them.
+// Plays a race in race time: a live race as far as its steps have arrived, or a whole race any number of times. The
+// player knows which steps are shown; the screen, which the stage supplies, draws them.
 /** @import { PlayedReel, ReadStep } from "./reel.js" */
 import { setText } from "../lib/dom.js";
 import { formatSeconds } from "../lib/format.js";
 import { describeSpeed, formatPlaybackSpeed, playbackSpeed } from "./playback_speed.js";
 
-// The shortest time between two pictures. It is longer during a live race, which each picture slows down if the race runs
-// on the same machine.
+// The shortest time between two pictures. It is longer during a live race, which each picture slows down if the race
+// runs on the same machine.
 const LIVE_PICTURE_MS = 95;
 const PICTURE_MS = 30;
-// The speed at which a race of any length takes a time that is comfortable to watch.
+// The choice of speed at which a race of any length takes a time that is comfortable to watch.
 const AUTO = "auto";
 
 export class Player {
@@ -28,8 +28,8 @@ export class Player {
     document.addEventListener("visibilitychange", () => (this.lastPicture = performance.now()));
   }
 
-  // Removes the race. `time` is the race time that is shown, `next` the index of the next step to show, and `shownMs` how
-  // long the race has been playing.
+  // Removes the race. `time` is the race time that is shown, `next` the index of the next step to show, and `shownMs`
+  // how long the race has been playing.
   unload() {
     this.steps = [];
     clearTimeout(this.catchUpTimer);
@@ -84,7 +84,7 @@ export class Player {
     this.showAtEnd();
   }
 
-  // The race is at its end. A speed for the rest of it would be that of the last moment, so the replay's is shown.
+  // The race is at its end. No rest is left to compute a speed for, so the speed of a replay is shown.
   showAtEnd() {
     this.ended = true;
     this.time = this.length;
@@ -107,7 +107,7 @@ export class Player {
     this.autoSpeed = playbackSpeed(length, this.shownMs, this.time);
   }
 
-  // Milliseconds of race time in a millisecond of playing.
+  // Race time over playing time.
   get speed() {
     return this.speedField.value === AUTO ? this.autoSpeed : Number(this.speedField.value);
   }

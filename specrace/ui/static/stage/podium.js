@@ -23,6 +23,7 @@ export function rankLanes(rows) {
   return rows.map((row) => (row.measured ? 0 : 1 + speeds.filter((speed) => speed > rankingSpeedup(row)).length));
 }
 
+// The rows on the podium, the fastest first.
 /** @param {ResultRow[]} rows */
 export function findFastest(rows) {
   return rankedRows(rows)

@@ -4,6 +4,7 @@ import { make } from "../lib/dom.js";
 import { formatTime, rankingSpeedup, formatSpeedup } from "../lib/format.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
 
+// [heading, a row's text, tooltip].
 /** @type {[string, (row: ResultRow & { most?: number }) => string, string][]} */
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
@@ -27,7 +28,7 @@ const COLUMNS = [
   ["Same text?", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), TOOLTIPS.badge],
 ];
 
-// A server's figure of 0 is one that it did not report.
+// `words`, or "–" for a server's figure that it did not report, which is 0.
 /**
  * @param {ResultRow} row
  * @param {number} value

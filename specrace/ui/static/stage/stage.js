@@ -1,5 +1,5 @@
-// The stage: receives a race, live or whole, and shows each lane's steps as the player reaches them. Text from outside is
-// set as textContent only.
+// The stage: receives a race, live or whole, and shows each lane's steps as the player reaches them. Text from outside
+// is set as textContent only.
 /** @import { EndPart, HeadPart, LaneFrame, RaceHead, Reel, ResultRow, StepPart } from "../lib/wire.d.ts" */
 /** @import { PlayedReel, ReadStep } from "./reel.js" */
 import { CONSTANTS } from "../lib/constants.js";
@@ -54,7 +54,7 @@ export class Stage {
     listen(node, "seek", ({ lane, step }) => this.player.goTo(this.player.findStep(lane, step)));
     this.find(".panes").addEventListener("click", ({ target }) => this.pointAtClicked(target));
     listen(node, "problem", (sentence) => this.showError(sentence));
-    // What a race was refused for last; other documents may mend it, so that the sentence is outdated.
+    // Why the last race was refused. Other documents may mend that; the sentence is then outdated.
     this.refusal = "";
     listen(node, "documents", () => this.isRefused && this.announce("Your documents have changed."));
     listen(node, "lanes", (names) => node.dataset.mode === "idle" && this.setLanes(sortLanes(names)));
@@ -90,7 +90,7 @@ export class Stage {
     this.paneRow.show(this.methods.map((method) => new Pane(method, marks)));
   }
 
-  // One lane is shown alone, or, if undefined, all lanes are shown.
+  // Called when one lane is shown alone, or all lanes again (undefined).
   showSolo(lane) {
     this.player.solo = lane;
     this.track.dimOthers(lane);
@@ -297,7 +297,7 @@ export class Stage {
     return counted;
   }
 
-  // Compares the guess with the race that was shown, whatever the medians of all runs say.
+  // Compares the guess with the winner of the race that was shown, even if the medians of several runs name another.
   /** @param {ResultRow[]} rows */
   judgeGuess(rows) {
     if (!rows.length) this.guess.close();
@@ -384,7 +384,7 @@ export class Stage {
     for (const pane of this.panes) if (pane.unsettled) pane.settle();
   }
 
-  // Marks a step: in the panes, unless the race is playing, and through an event in the tools around the stage.
+  // Marks a step: in the panes, unless the race is playing, and, by an event, in the tools around the stage.
   pointAt(step) {
     if (!this.player.playing) this.paneRow.outline(step.lane, step.index);
     send(this.node, "cursor", { lane: step.lane, step: step.index });

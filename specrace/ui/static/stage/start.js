@@ -27,7 +27,7 @@ export class Start {
     this.held = false;
   }
 
-  // Begins the countdown, unless a vote is open. `wait`: whether there is a countdown without a vote, too.
+  // Starts the playback: after a countdown if `wait`, else at once. While a vote is open, `release` starts it.
   schedule(wait) {
     this.cancel();
     this.setHeld(this.isVoteOpen());

@@ -9,13 +9,13 @@ const TITLES = {
   Disturbed: "Other work on the machine disturbed the race, so that its figures do not count.",
 };
 
-// The number of characters of a model's name.
+// The largest number of characters of a model's name.
 const MAX_NAME = 24;
 
 /**
- * The state in a word or two; "" if the stage is empty. The arguments are the stage's data attributes: `outcome` is
- * "counted", "stopped" or "disturbed", `held` whether a vote holds the start, `counting` whether it is counted down, `otherQuestion` whether another question is
- * typed, `again` is how many repetitions have ended.
+ * The state in a word or two; "" if the stage is empty. The arguments are the stage's data attributes. `outcome` is
+ * "counted", "stopped" or "disturbed". `held` tells whether a vote holds the start, `counting` whether the countdown
+ * runs, `otherQuestion` whether another question is typed. `again` is how many repetitions have ended.
  * @param {DOMStringMap} data
  */
 export function nameState({ phase, mode, held, counting, running, outcome, recorded, again, otherQuestion }) {
@@ -25,7 +25,7 @@ export function nameState({ phase, mode, held, counting, running, outcome, recor
   if (mode === "replay") return "Replay";
   if (mode !== "result") return "";
   if (otherQuestion === "true") return "Earlier race";
-  // Run 1 is the race itself, and the one after the runs that have ended is now running.
+  // Run 1 is the race itself, the repetitions are 2, 3, ..., and the one after those that have ended is running.
   if (running === "true") return `Repeating: run ${Number(again ?? 0) + 2}`;
   if (outcome === "stopped") return "Stopped";
   if (outcome === "disturbed") return "Disturbed";

@@ -2,7 +2,8 @@
 /** @import { Status } from "../lib/wire.d.ts" */
 import { make } from "../lib/dom.js";
 
-// Of a ready server's line: that it is, the model, its number format and device, which a phone leaves out, and the rest.
+// The parts of a ready server's line: that it is ready; the model; its number format and device, which a phone leaves
+// out; and the rest.
 const READY = /^(Ready: )(.+?)(, \w+, [\w:]+)(, [\d,]+ passages?.*)$/s;
 
 export function showStatus(line, value) {

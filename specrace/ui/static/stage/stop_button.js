@@ -11,7 +11,7 @@ export class StopButton {
     this.requested = false;
     listen(stage, "requested", () => this.setRequested(true));
     listen(stage, "problem", () => this.setRequested(false));
-    // A replay that ends meanwhile, or the stream of the race before, is no answer.
+    // Changes of the mode and of `running` are no answer: a replay, or the stream of the race before, may have ended.
     new MutationObserver((changes) =>
       this.setRequested(
         this.requested && changes.every(({ attributeName }) => ["data-mode", "data-running"].includes(attributeName)),

@@ -15,6 +15,7 @@ const FINISH = 0.965;
 export function placeTicks(total) {
   const distance = TICKS.find((tick) => total / tick <= MAX_TICKS) ?? total / MAX_TICKS;
   const ticks = [];
+  // A tick near the finish line would leave little room for its number.
   for (let at = 0; at <= 0.93 * total; at += distance) ticks.push(Math.round(at));
   return ticks;
 }
@@ -29,7 +30,7 @@ export class Track {
     this.first = this.totals = this.ranking = undefined;
     this.host.dataset.level = "false";
     this.rows = methods.map((method) => this.drawLane(method));
-    // One column of names for all rows, as wide as the longest, but it leaves most of the width to the bars.
+    // The column of names is as wide as the longest name, but leaves most of the width to the bars.
     const longest = Math.max(...methods.map((method) => shortTitle(method).length));
     this.host.style.setProperty("--name-letters", String(longest));
     this.ticks = make("span", "ticks");
@@ -127,8 +128,8 @@ export class Track {
   }
 
   /**
-   * Ranks the lanes by the figures of the result, which may differ from the order in which they finished in the race that
-   * was played. After repeated runs, the bars have the times at the median rates that the ranking is made from.
+   * Ranks the lanes by the figures of the result, which may differ from the order in which they finished in the race
+   * that was played. After repeated runs, the bars have the times at the median speeds that decide the ranking.
    * @param {ResultRow[]} rows
    * @param {number[]} places one for each lane; 0: none, as in a race whose figures do not count
    * @param {ShownRepeated | null} repeated
@@ -145,7 +146,7 @@ export class Track {
     });
   }
 
-  // Says which times the lanes have, in the place of the clock, which has that of the run that was played.
+  // Says, in place of the clock, which belongs to the run that was played, which times the lanes now show.
   showMedians(repeated) {
     this.clock.hidden = this.speed.hidden = this.turns.hidden = Boolean(repeated);
     this.medians.hidden = !repeated;

@@ -36,7 +36,7 @@ def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
     return Choice(lane, defaults | options, num_draft, 1 + sum(RATES), RATES)
 
 
-# vllm/config/speculative.py: the types and bounds of the fields, and the check of synthetic rates.
+# The types and bounds of the fields in vllm/config/speculative.py, and its check of synthetic rates.
 VLLM = {
     "num_speculative_tokens": lambda value: type(value) is int and value > 0,
     "prompt_lookup_max": lambda value: type(value) is int and value >= 1,
@@ -99,7 +99,7 @@ def test_the_suffix_export_names_the_package_that_vllm_needs() -> None:
 
 
 def sglang_parser() -> argparse.ArgumentParser:
-    """The flags of server_args.py and speculative_hook.py."""
+    """A parser with the flags of SGLang's server_args.py and speculative_hook.py."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     parser.add_argument("--speculative-algorithm", choices=("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"))
     parser.add_argument("--speculative-ngram-match-type", choices=("BFS", "PROB"))
@@ -129,7 +129,7 @@ def test_sglang_accepts_the_flags(chosen: Choice) -> None:
     assert 0 < arguments.speculative_ngram_external_sam_budget <= arguments.speculative_num_draft_tokens - 1
     environment = dict(setting.split("=") for setting in export.synthetic.split())
     assert environment["SGLANG_SIMULATE_ACC_LEN"] == "2.0" and len(environment) == 3
-    # eagle_utils.py refuses real draft tokens where tree_topk is not 1; NgramVerifyInput's is -1.
+    # SGLang's eagle_utils.py refuses the other mode, real draft tokens, unless tree_topk is 1; for n-grams it is -1.
     assert environment["SGLANG_SIMULATE_ACC_TOKEN_MODE"] == "fixed"
 
 

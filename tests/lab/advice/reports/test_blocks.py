@@ -32,13 +32,13 @@ TAGS = {
 
 
 def report(text: str) -> Report:
-    """A report that has this text in every place where a text can be."""
+    """A report with this text in every field that takes text."""
     blocks = [Paragraph(text), Bullets([text, "b"]), Code(text), Table(text, ("a", text), [(text, "1"), ("2", text)])]
     return Report(text, text, [Section(text, blocks)])
 
 
 class Tags(HTMLParser):
-    """The tags of an HTML text with their attributes, in `seen`."""
+    """Collects the tags of an HTML text, with their attributes, in `seen`."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

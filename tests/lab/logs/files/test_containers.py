@@ -19,7 +19,7 @@ from specrace.lab.logs.transcripts import TranscriptFile
 from tests.lab.parts import pack, write
 
 COUNT = 2500
-# A third of the rows' text.
+# Bytes; about a third of the rows' text.
 MAX_PEAK = 500_000
 
 

@@ -17,7 +17,7 @@ from specrace.lab.logs.transcripts import TranscriptFile
 from tests.lab.parts import COPYING, FRESH, pack
 
 ENDINGS = (".gz", ".zst", ".xz", ".bz2", ".zip")
-# Enough for three blocks of Zstandard and of bzip2; with 6,000 lines, damage decodes to text that Zstandard accepts.
+# Enough for three blocks of Zstandard and of bzip2. With 6,000 lines, Zstandard does not notice the damage.
 NUM_LINES = 8000
 # Numbers that do not repeat, so that no kind packs all of them into its first bytes.
 LINES = b"".join(

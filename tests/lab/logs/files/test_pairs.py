@@ -71,7 +71,7 @@ def test_two_files_must_be_a_pair(tmp_path: Path) -> None:
 
 
 def batch(folder: Path, requests: str, responses: str, *names: str, is_anthropic: bool = False) -> tuple[Path, Path]:
-    """Write the two files of a batch with requests of these ids; the paths of (responses, requests)."""
+    """Write the two files of a batch with requests of these ids; return the paths (responses, requests)."""
     asked, answered = ("params", "result") if is_anthropic else ("body", "response")
     paths = folder / f"{responses}.jsonl", folder / f"{requests}.jsonl"
     for path, field in zip(paths, (answered, asked), strict=True):

@@ -39,7 +39,7 @@ ANY = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths to every field and item in a row."""
+    """The path (keys and indices) of every field and item in a row."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [place for key, field in inner for place in ((*path, key), *places(field, (*path, key)))]
 
@@ -125,7 +125,7 @@ def test_rows_that_were_read_leave_no_memory_behind(shape: str) -> None:
         kept_bytes, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # A reader may keep a few requests. If it kept a byte of each character that it read, that would be 16,000 bytes.
+    # A reader may keep a few requests. If it kept one byte for each character that it reads, it would keep 16,000.
     assert kept_bytes < 12_000 and peak_bytes < 200_000
 
 

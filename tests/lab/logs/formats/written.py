@@ -344,7 +344,7 @@ def sglang(folder: Path) -> list[Path]:
     return [_lines(folder / "sglang.jsonl", rows)]
 
 
-# Format name in the result, with a suffix that tells shapes apart -> function that writes files of it.
+# Name of the format, with a suffix if it has several shapes -> function that writes a log of it into a folder.
 SHAPES: dict[str, Callable[[Path], list[Path]]] = {
     "specrace text": own_text,
     "specrace ids": own_ids,

@@ -39,12 +39,12 @@ from specrace.lab.logs.formats.apis.messages import HIDDEN_REASONING, tool_call
 from specrace.lab.logs.formats.base import Exchange, Message, Row, Usage, read_label, require_list, require_object
 
 TOOL_WROTE = "Claude Code wrote it, not the model"
-# More characters than a token has in any text.
+# In no text do tokens have more characters than this on average.
 _CHARACTERS_PER_TOKEN = 8
 _MAX_REPLACED = 10_000
 _LINKED = ("user", "assistant", "system", "attachment", "progress")
 _INTERRUPTION = "[Request interrupted by user]"
-# Answers that Claude Code writes itself; those to an error of the API are not in later prompts.
+# Answers that Claude Code writes itself; and the beginnings of those that report API errors, which later prompts lack.
 _OWN_ANSWERS = ("(no content)", "No response requested.", _INTERRUPTION, "[Request interrupted by user for tool use]")
 _API_ERRORS = ("API Error: ", "API Error (")
 
@@ -68,9 +68,9 @@ class ClaudeCode(AgentSession):
         self._links = Links(sessions.MAX_HISTORY, self._complete)
         # (session, uuid) of a line -> the first and the last of the lines that a compaction put after it.
         self._kept: dict[tuple[str, str], tuple[str, str]] = {}
-        # The texts that the model read in place of tools' results that were too long, by the ids of the calls.
+        # The texts that the model read in place of tool results that were too long, by the ids of the calls.
         self._replaced: dict[str, str] = {}
-        # The last turn of each conversation whose lines do not name their parents.
+        # (session, branch) -> the last turn, for conversations whose lines do not name their parents.
         self._last: dict[tuple[str, str], Turn] = {}
 
     def _read(self, row: Row) -> None:
@@ -116,7 +116,7 @@ class ClaudeCode(AgentSession):
         if not parent:
             return None
         if (session, parent) in self._kept and read_label(row, "uuid") != self._kept[session, parent][0]:
-            return self._behind_summary(session, parent)
+            return self._after_summary(session, parent)
         if row.get("isCompactSummary") is True:
             return None
         turn = self._links.find(session, parent)
@@ -134,7 +134,7 @@ class ClaudeCode(AgentSession):
             self._kept[_session(row), anchor] = head, tail
         return Turn(None)
 
-    def _behind_summary(self, session: str, anchor: str) -> Turn:
+    def _after_summary(self, session: str, anchor: str) -> Turn:
         """The last of the turns that a compaction put after its summary, or after the line before the summary."""
         head, tail = self._kept[session, anchor]
         turn = self._links.find(session, anchor) or Turn(None, fault=LOST)
@@ -271,7 +271,7 @@ def _read_answer(content: object) -> tuple[Message, bool]:
 
 
 def _read_other(row: Row, before: Turn | None) -> Turn | None:
-    """The turn of a line of the user or of Claude Code; `before` itself if the model does not see the line.
+    """The turn of a line from the user or from Claude Code; `before` itself if the model does not see the line.
 
     Raises ValueError.
     """
@@ -301,7 +301,7 @@ def _read_other(row: Row, before: Turn | None) -> Turn | None:
 
 
 def _read_user(content: object, before: Turn | None) -> Turn:
-    """The turn of a message of the user, which may hold the results of tools. Raises ValueError."""
+    """The turn of a user message, which may hold tool results. Raises ValueError."""
     results: dict[str, Message] = {}
     rest: list[Any] = []
     fault = ""
@@ -322,7 +322,7 @@ def _read_user(content: object, before: Turn | None) -> Turn:
 
 
 def _note(before: Turn, turn: Turn) -> None:
-    """Add what a user's line tells about the response before it: results of its calls, or that it was interrupted."""
+    """Add what a user's line tells about the response before it: its tool results, or that it was interrupted."""
     response = before.response
     if response is None:
         return

@@ -8,10 +8,10 @@ from typing import Any
 from specrace.lab.logs.formats.agents.sessions import digest_of, extend, size_of
 from specrace.lab.logs.formats.base import Message, Usage
 
-# The memory that the link to a line takes, in characters of text.
+# How much memory a line's link takes, as a number of characters of text.
 _LINK_SIZE = 300
 _CLEARED = "[Old tool result content cleared]"
-# How many conversations may have a response that still grows.
+# How many conversations may have responses that still grow.
 _MAX_GROWING = 64
 
 # What identifies a response: (session, message id, the turn before it).
@@ -19,7 +19,7 @@ ResponseKey = tuple[str, str, "Turn | None"]
 
 
 class Turn:
-    """The messages of a line and the turn before it; branches share the turns before they part.
+    """The messages of a line and the turn before it; branches share the turns before they fork.
 
     `fault`: why no answer after this turn can be scored, "" if it can. `size`: the size of the chain up to this turn,
     in characters of JSON. `response`: the last response up to this turn. `cleared`: the ids of the calls whose results
@@ -47,20 +47,20 @@ class Turn:
             turn = turn.before
 
     def grow(self, messages: list[Message]) -> None:
-        """Count messages that are added to this turn."""
+        """Add the size of messages that are added to this turn."""
         added = size_of(messages)
         self.own_size += added
         self.size += added
 
     def moved(self, before: Turn) -> Turn:
-        """A copy of this turn that follows another one."""
+        """A copy of this turn that follows the turn `before`."""
         copy = Turn(before, self.messages, self.fault)
         copy.cleared = self.cleared
         return copy
 
 
 class Results(Turn):
-    """The results of tools in one line, by the ids of their calls; `messages`: what else the line says."""
+    """The tool results in one line, by the ids of their calls; `messages`: what else the line says."""
 
     def __init__(self, before: Turn | None, results: dict[str, Message], messages: list[Message], fault: str) -> None:
         super().__init__(before, messages, fault)
@@ -159,6 +159,7 @@ def read_chain(last: Turn, replaced: Mapping[str, str]) -> tuple[list[Message], 
 
 
 def _as_read(call: str, result: Message, replacements: Mapping[str, str]) -> Message:
+    """A tool result as the model read it, with its text replaced if `replacements` has its call."""
     return result | {"content": replacements[call]} if call in replacements else result
 
 
@@ -179,7 +180,7 @@ class Links:
         self._size = 0
 
     def find(self, session: str, uuid: str) -> Turn | None:
-        """The turn of a line. If this session lacks the line, it continues another session, which has it."""
+        """The turn of a line; None if it is unknown. A session that continues another one may name that one's lines."""
         by_session = self._turns.get(uuid)
         return None if by_session is None else by_session.get(session) or next(reversed(by_session.values()))
 
@@ -211,7 +212,7 @@ class Links:
             self._close(response)
 
     def _shrink(self, turn: Turn) -> None:
-        """Forget the conversations extended least recently; if that is too little, all turns but this turn's chain."""
+        """Forget the conversations extended least recently; if that is not enough, all turns but this turn's chain."""
         for conversation in list(self._conversations):
             if conversation is turn.conversation or self._size <= self._max_size:
                 break
@@ -220,6 +221,7 @@ class Links:
             self._forget(turn.conversation, set(turn.chain()))
 
     def _forget(self, conversation: Conversation, kept: Collection[Turn]) -> None:
+        """Forget a conversation's turns except those `kept`, and close the responses among the forgotten."""
         for response in [response for response in conversation.open.values() if response not in kept]:
             self._close(response)
         forgotten: dict[Turn, None] = {}
@@ -227,7 +229,7 @@ class Links:
         for session, uuid in links:
             turn = self._turns.get(uuid, {}).get(session)
             if turn is None or turn.conversation is not conversation:
-                # A copy of the line was linked to another turn since.
+                # A copy of the line has been linked to another turn since.
                 self._size -= _LINK_SIZE
             elif turn in kept:
                 conversation.links.append((session, uuid))
@@ -244,5 +246,6 @@ class Links:
 
 
 def _touch(ordered: dict[Conversation, None], conversation: Conversation) -> None:
+    """Move a conversation to the end of `ordered`, or add it there."""
     ordered.pop(conversation, None)
     ordered[conversation] = None

@@ -6,9 +6,9 @@ codex-rs/protocol/src/protocol.rs: RolloutLine, RolloutItem; models.rs: Response
 without an envelope, after a first line {"id", "timestamp", "instructions"}.
 
 The history is built as Codex builds it to resume a session (codex-rs/core/src/session/rollout_reconstruction.rs and
-context_manager/history.rs): thread_rolled_back removes the last turns of the user; a compaction replaces the history
-with its replacement_history, or, if it has none, with the user's messages and a summary. A fork begins with a copy of
-its parent's lines.
+context_manager/history.rs): thread_rolled_back removes the last user turns; a compaction replaces the history with its
+replacement_history, or, if it has none, with the user's messages and a summary. A fork begins with a copy of its
+parent's lines.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Codex(AgentSession):
     def _begin(self, name: str) -> None:
         """Start a new session."""
         self._name = name
-        # The session and those that it was forked from.
+        # The names of the session and of those that it was forked from.
         self._lineage = {name}
         self._root = name
         self._system: Message | None = None
@@ -101,7 +101,7 @@ class Codex(AgentSession):
         self._answer: Answer | None = None
         self._size = 0
         self._line = 0
-        # A usage that came before its answer, and the last total: an event with the same total repeats the last one.
+        # A usage that came before its answer; and the last total, because an event with the same total is a repetition.
         self._usage: Usage | None = None
         self._total: Any = None
 
@@ -188,6 +188,7 @@ class Codex(AgentSession):
         self._history.append(item)
 
     def _grow(self, messages: list[Message]) -> None:
+        """Count the size of new messages. For a session that is too long, drop the history and raise TooLong."""
         self._size += size_of(messages)
         if self._size > sessions.MAX_HISTORY:
             self._set_history([Item(None, self._line, TOO_LONG)])
@@ -245,7 +246,7 @@ class Codex(AgentSession):
         if kind == "token_count":
             info = event.get("info")
             total = info.get("total_token_usage") if isinstance(info, dict) else self._total
-            # The event comes again when only the limits of the account change.
+            # The event is repeated when only the account's limits change.
             if total is None or total != self._total:
                 self._total = total
                 self._count(info.get("last_token_usage") if isinstance(info, dict) else None)
@@ -270,7 +271,7 @@ class Codex(AgentSession):
             self._usage = counted
 
     def _roll_back(self, event: Row) -> None:
-        """Remove the last turns of the user. Raises ValueError."""
+        """Remove the last user turns. Raises ValueError."""
         self._complete()
         start, count = event.get("rollback_start_index"), event.get("num_turns")
         if type(start) is int:
@@ -287,6 +288,7 @@ class Codex(AgentSession):
         self._size = size_of(item.message for item in self._history if item.message is not None)
 
     def _turns_since(self, line: int) -> int:
+        """The number of user turns after a line."""
         return sum(item.starts_turn and item.line > line for item in self._history)
 
     def _undo_compaction(self) -> None:

@@ -23,7 +23,7 @@ from specrace.lab.logs.formats.base import Message, Row, Usage, read_text, requi
 
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _COMPACTIONS = ("compaction", "compaction_summary", "context_compaction")
-# The types of items that the model writes, besides messages of the assistant.
+# The types of items that the model writes, besides assistant messages.
 WRITTEN = (
     "reasoning",
     "function_call",
@@ -33,7 +33,7 @@ WRITTEN = (
     "web_search_call",
     "image_generation_call",
 )
-# The beginnings of texts that Codex adds before a turn of the user (codex-rs/core/src: event_mapping.rs, context/).
+# The beginnings of texts that Codex adds before a user turn (codex-rs/core/src: event_mapping.rs, context/).
 _CONTEXT = {
     "user": (
         "# agents.md instructions",
@@ -99,7 +99,7 @@ START = Item(None, 0)
 
 @dataclass
 class Answer:
-    """What the model has written since the last item of somebody else; `line`: the answer's first line."""
+    """What the model has written since the last item that it did not write; `line`: the answer's first line."""
 
     line: int
     message: Message = field(default_factory=lambda: {"role": "assistant", "content": ""})
@@ -133,7 +133,7 @@ def read_written(item: Row, line: int) -> Answer:
         if fault:
             raise ValueError("an answer has an image; only text can be scored")
     elif kind == "reasoning":
-        # The summary of the reasoning is not what the model wrote.
+        # A summary of the reasoning is not the text that the model wrote.
         text, _ = read_content(item.get("content"))
         if text:
             part.message["reasoning_content"] = text
@@ -186,6 +186,7 @@ def read_agent_message(item: Row, line: int) -> Item:
 
 
 def _is_context(role: str, content: object) -> bool:
+    """Whether Codex added a message before a user turn, by the beginnings of its parts."""
     parts: list[Any] = content if isinstance(content, list) else [{"text": content}]
     texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
     return any(text.lstrip().lower().startswith(_CONTEXT.get(role, ())) for text in texts)
@@ -235,7 +236,7 @@ def summarised(history: list[Item], payload: Row, line: int) -> list[Item]:
 
 
 def without_turns(history: list[Item], count: int) -> list[Item]:
-    """The history without the last `count` turns of the user, and without what Codex put before them."""
+    """The history without the last `count` user turns, and without what Codex put before them."""
     starts = [position for position, item in enumerate(history) if item.starts_turn]
     if not starts or count <= 0:
         return history

@@ -1,4 +1,4 @@
-"""What the sessions of coding agents share: one conversation is spread over many lines, with the results of tools.
+"""What the sessions of coding agents share: one conversation is spread over many lines, with the tool results.
 
 The files have neither the tools that the model was offered nor, in Claude Code, the system prompt, so prompts are
 shorter here than the model's were. Where a file shows that a part of the conversation is missing, the answers after it
@@ -24,7 +24,7 @@ from specrace.lab.logs.formats.base import (
     require_unicode,
 )
 
-# The maximum size of a history, in characters of JSON. A longer one fits no model, and memory must not grow with the
+# The maximum size of a history, in characters of JSON: no model reads a longer one, and memory must not grow with the
 # file.
 MAX_HISTORY = 16_000_000
 
@@ -80,6 +80,7 @@ class AgentSession(Format):
         """Append the exchanges that the end of the file completes."""
 
     def _take(self) -> list[Exchange]:
+        """The completed exchanges, each of which is returned once."""
         completed, self._completed = self._completed, []
         return completed
 
@@ -99,7 +100,7 @@ class TooLong(ValueError):
 
 
 def size_of(messages: Iterable[Message]) -> int:
-    """The size of messages in characters of JSON."""
+    """The size of messages, in characters of JSON."""
     return sum(len(json.dumps(message)) for message in messages)
 
 
@@ -133,7 +134,7 @@ def read_part(part: Row) -> tuple[str, str]:
         return (require_unicode("a document", source["data"]), "") if plain else ("", MEDIA)  # type: ignore[index]
     if kind == "encrypted_content":
         return "", ENCRYPTED
-    # Such a part names a tool whose description the model read; the log lacks the descriptions of all tools anyway.
+    # Such a part names a tool whose description the model read; the log lacks all tool descriptions anyway.
     if kind == "tool_reference":
         return "", ""
     raise ValueError(f"a message has a part of type {shorten(kind, 40)}; only text can be scored")

@@ -1,4 +1,4 @@
-"""Requests and responses in the shapes of the APIs that serve models, one module for each part of them."""
+"""Requests and responses in the shapes of the APIs that serve models."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def is_error(value: object) -> bool:
 
 
 def is_anthropic(response: object) -> bool:
-    """Whether a response is Anthropic's: these models continue a message of the assistant that ends the request."""
+    """Whether a response is Anthropic's: its models continue an assistant message at the end of the request."""
     response = parse_nested(response, lambda parsed: isinstance(parsed, dict))
     if not isinstance(response, dict):
         return False

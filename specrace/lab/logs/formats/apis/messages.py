@@ -59,12 +59,12 @@ _ROLES = {
 }
 # Types of LangChain's messages.
 _LANGCHAIN = ("human", "ai", "AIMessageChunk", "system", "tool", "function")
-# Fields of which every message has one.
+# Every message has at least one of these fields.
 _CONTENTS = {"content", "value", "parts", "text", "tool_calls", "toolCalls", "function_call"}
 _CALL_PARTS = {"tool_use", "toolUse", "functionCall", "function_call", "tool_call"}
 _RESULT_PARTS = {"tool_result", "toolResult", "functionResponse", "function_response", "tool_call_response"}
 _REASONING_PARTS = {"thinking", "reasoning", "reasoningContent", "reasoning_text"}
-# Types of parts that are written as a list in JSON text, too, as OpenLLMetry does.
+# Types of parts; a list of them may also be logged as JSON text, as OpenLLMetry does.
 _WRITTEN_PARTS = {
     *("text", "input_text", "output_text", "refusal", "thinking", "redacted_thinking", "tool_use", "tool_result"),
     *("image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video", "video_url"),
@@ -140,7 +140,7 @@ class MessageReader:
         return [*results, message]
 
     def _add_fields(self, logged: Row, message: Message) -> None:
-        """Add what the message has beside its content: reasoning, a refusal, calls of tools."""
+        """Add what the message has beside its content: reasoning, a refusal, tool calls."""
         if reasoning := reasoning_text(logged):
             message["reasoning_content"] = reasoning
         if not message["content"] and isinstance(logged.get("refusal"), str):
@@ -161,7 +161,7 @@ class MessageReader:
     def _add_content(self, content: object, message: Message, results: list[Message]) -> None:
         if content is None:
             return
-        # A tool's result may be such a list as the model read it.
+        # In a tool's result, such JSON may be the very text that the model read.
         if message["role"] != "tool":
             content = parse_nested(content, are_parts)
         if isinstance(content, str):
@@ -176,7 +176,7 @@ class MessageReader:
         if isinstance(part, str):
             message["content"] += require_unicode("a message", part)
             return
-        # Libraries write a part with all fields that any part may have.
+        # Some libraries give every part the fields of all kinds of parts, most of them None.
         part = {name: field for name, field in require_object(part, "a part of a message").items() if field is not None}
         kind = part.get("type") or next((name for name in part if name not in _BESIDE_PARTS), None)
         known = _CALL_PARTS | _RESULT_PARTS | _REASONING_PARTS
@@ -260,7 +260,7 @@ def reasoning_text(message: Row) -> str:
 
 
 def merge_answer(messages: Iterable[Message]) -> Message:
-    """One message of the assistant that has the content, reasoning and calls of all of them. Raises ValueError."""
+    """One assistant message with the content, reasoning and tool calls of all `messages`. Raises ValueError."""
     answer: Message = {"role": "assistant", "content": ""}
     for message in messages:
         if message["role"] != "assistant":
@@ -273,9 +273,9 @@ def merge_answer(messages: Iterable[Message]) -> Message:
 
 
 def tool_call(value: object) -> Row:
-    """A call of a tool, with its arguments as an object if they are JSON. Raises ValueError.
+    """A tool call, with its arguments as an object if they are JSON. Raises ValueError.
 
-    OpenAI's API writes arguments as JSON text, and chat templates expect objects; vLLM's server parses them, too
+    OpenAI's API writes arguments as JSON text, and chat templates expect objects; vLLM's server also parses them
     (vllm-project/vllm, vllm/entrypoints/chat_utils.py).
     """
     logged = require_object(value, "a tool call")
@@ -351,7 +351,7 @@ def _part_call(part: Row) -> Row:
 
 
 def _written_call(logged: Row) -> Message:
-    """The message of a call that LLaMA-Factory writes as JSON text in a turn of its own."""
+    """The message of a tool call that LLaMA-Factory writes as JSON text in a separate turn."""
     written = _content(logged)
     call = json_or_text(written) if isinstance(written, str) else written
     calls = call if isinstance(call, list) else [call]

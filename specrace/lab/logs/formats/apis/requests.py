@@ -65,7 +65,7 @@ _BESIDE = {
     *_NESTED_PARAMETERS,
 }
 _MAX_WRAPPERS = 4
-# Fields that show that the model read something that the log does not have as text -> the reason in words.
+# A field of a request whose prompt is not all in the log as text -> the reason in words.
 _ELSEWHERE = {
     "cachedContent": "the model read a cached prompt that is not in the log",
     "cached_content": "the model read a cached prompt that is not in the log",
@@ -138,7 +138,7 @@ def _holds_prompt(body: Row, name: str) -> bool:
 def read_request(value: object, *, continues: bool = False) -> Request:
     """The request in a body, a list of messages, token ids, or text. Raises ValueError.
 
-    `continues`: whether the model is known to continue a message of the assistant that ends the request.
+    `continues`: whether the model is known to continue an assistant message at the end of the request.
     """
     for _ in range(_MAX_WRAPPERS):
         value = parse_nested(value, _is_request)
@@ -176,7 +176,7 @@ def _require_whole(body: Row) -> None:
 
 
 def _from_body(body: Row) -> Request:
-    # Libraries put tools and a system prompt among the parameters, too.
+    # Some libraries put tools and a system prompt among the parameters.
     nested = {key: value for key, value in beside_prompt(_nested_parameters(body)).items() if body.get(key) is None}
     body = body | nested
     _require_whole(body)
@@ -250,6 +250,7 @@ def _cohere(body: Row) -> Request:
 
 
 def _chat(body: Row, logged: list[Any]) -> Request:
+    """A chat request: its messages after the system prompt that stands beside them, without a prefill at their end."""
     reader = MessageReader()
     messages = [
         message for logged_message in require_list(logged, "messages") for message in reader.read(logged_message)
@@ -280,7 +281,7 @@ def _chat(body: Row, logged: list[Any]) -> Request:
 
 
 def _continues(body: Row) -> bool:
-    """Whether the model continues a message of the assistant that ends the request: Claude does, vLLM on request."""
+    """Whether the model continues an assistant message at the end of the request: Claude does, vLLM on request."""
     is_claude = any(name in str(body.get("model")).lower() for name in ("claude", "anthropic"))
     return is_claude or "anthropic_version" in body or body.get("continue_final_message") is True
 
@@ -304,7 +305,7 @@ def _system(body: Row) -> Any:
 
 
 def _join_answers(messages: list[Message]) -> list[Message]:
-    """The messages, with consecutive ones of the assistant joined, because the Responses API splits an answer."""
+    """The messages, with consecutive assistant messages joined, because the Responses API splits an answer."""
     joined: list[Message] = []
     for message in messages:
         if joined and message["role"] == joined[-1]["role"] == "assistant":
@@ -363,7 +364,7 @@ def _tools(tool: Any) -> list[Any]:
 def parameters_of(body: Row) -> Row:
     """The request's parameters, such as temperature, with those that the API puts one level deeper."""
     flat = _nested_parameters(body)
-    # OpenAI's Responses API has the format of the answer under this name, SGLang's the prompt.
+    # In OpenAI's Responses API, `text` is the format of the answer; in SGLang's API it is the prompt.
     if isinstance(body.get("text"), dict):
         flat["text"] = body["text"]
     return flat | {key: value for key, value in body.items() if key not in _NO_PARAMETERS}

@@ -21,7 +21,7 @@ _MESSAGE = {
     *("content", "tool_calls", "toolCalls", "function_call"),
     *("reasoning", "reasoning_content", "refusal", "thinking"),
 }
-# Fields that an API puts beside an answer, and that a model hardly puts into JSON that it writes itself.
+# Fields that an API puts beside an answer, and that are unlikely in JSON that a model wrote.
 _BESIDE = {
     *("finish_reason", "finishReason", "stop_reason", "stopReason", "completionReason", "is_finished", "done_reason"),
     *("usageMetadata", "usage_metadata", "meta_info", "generation_info", "generation_token_count", "eval_count"),
@@ -53,7 +53,7 @@ def is_response(value: Any, depth: int = 0) -> bool:
 
 
 def _holds_answers(body: Row, depth: int) -> bool:
-    """Whether a body has a text or a list of answers, with fields that APIs put beside or into it."""
+    """Whether a body has a text or a list of answers, with fields that APIs put beside it or into it."""
     is_marked = (
         not _BESIDE.isdisjoint(body)
         or isinstance(body.get("usage"), dict)
@@ -65,7 +65,7 @@ def _holds_answers(body: Row, depth: int) -> bool:
         return True
     if body.keys() == {"choices"} and lists and all(isinstance(choice, dict) for choice in body["choices"]):
         return True
-    # A model names no field so.
+    # No model gives a field such a name.
     if any(isinstance(body.get(name), str) for name in ("outputText", "output_text")):
         return True
     output = body.get("output")

@@ -20,7 +20,7 @@ from typing import Any
 from specrace.core.errors import shorten
 from specrace.lab.logs.formats.base import Row, json_or_text, require_list, require_object
 
-# A field with a piece of text -> a field that is beside it in chunks only, not in a whole response.
+# A field with a piece of text -> a field that stands beside it in chunks.
 _TEXT_CHUNKS = {"generation": "generation_token_count", "outputText": "totalOutputTextTokenCount", "content": "stop"}
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 _TEXT_FIELDS = ("content", "refusal", *_REASONING_FIELDS)
@@ -34,7 +34,7 @@ _EVENTS = re.compile(
 _OBJECT_LINES = re.compile(r"\s*\{[^\r\n]*\}[ \t]*[\r\n]\s*\S")
 _MIN_WORDS = 4
 _NOT_DATA = ("event:", "id:", "retry:", ":")
-# Stands for a line that is no event: to recognise a stream must not raise an error, and to join it must.
+# Marks a line that is no event, so that the stream is recognised as one, and `join_stream` refuses it.
 _UNREADABLE = "a line that is no event"
 
 
@@ -81,7 +81,7 @@ def _is_text(chunk: Row) -> bool:
 def parse_events(text: str) -> list[Row] | None:
     """The chunks in a stream that was logged as text; None for any other text, also for a single object.
 
-    Of a stream that is cut, or of an unknown API, the chunks are such that `join_stream` refuses them.
+    For a stream that is cut or of an unknown API, it returns chunks that `join_stream` refuses.
     """
     events = _EVENTS.match(text)
     if not events and _OBJECT_LINES.match(text) is None:
@@ -123,6 +123,7 @@ def join_stream(chunks: list[Row]) -> Row:
 
 
 def _texts(chunks: list[Row]) -> Row:
+    """The response of chunks of plain text (see `_is_text`)."""
     about: Row = {}
     text, ids = "", list[Any]()
     for chunk in chunks:
@@ -147,7 +148,7 @@ def _openai(chunks: list[Row]) -> Row:
             index = part.get("index", 0)
             _add_part(choices.setdefault(index if isinstance(index, int) else 0, {"message": {}}), part, unread)
     for name, text in unread.items():
-        # Fewer words are the name of a channel or an id, not text that a model wrote.
+        # A text with fewer words is an id or the name of a channel, not what a model wrote.
         if len(text.split(None, _MIN_WORDS)) >= _MIN_WORDS:
             raise ValueError(f"the chunks of the stream have text in {shorten(name, 40)}, which is not read")
     for choice in choices.values():
