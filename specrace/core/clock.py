@@ -62,6 +62,6 @@ def thread_ms() -> float:
 def since_ms(began: float, clock: Callable[[], float] = thread_ms) -> float:
     """Milliseconds on this thread's clock since it read `began`; 0.0 instead of a slightly negative difference.
 
-    The wall clock and the wait count, of which the clock is made, drift apart a little.
+    The clock is the wall clock less the wait count, and these two drift apart a little.
     """
     return max(0.0, clock() - began)

@@ -50,7 +50,7 @@ class CostCurve:
             raise InputError("A cost curve's ratios and times are above 0; measure it again with calibrate.")
 
     def at(self, rows: int) -> float:
-        """The ratio at `rows`, interpolated linearly; beyond the last two points their line is extended."""
+        """The ratio at `rows`, interpolated linearly; beyond the last point, the last segment is extended."""
         if len(self.rows) == 1:
             return 1.0
         right = min(max(1, bisect_left(self.rows, rows)), len(self.rows) - 1)

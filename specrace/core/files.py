@@ -65,11 +65,11 @@ def read_text(path: Path, max_bytes: int, hint: str) -> str:
 def check_destination(file: Path, inputs: Iterable[Path] = ()) -> None:
     """Check that `file` can be written: it is a regular file, or a new one in a folder that accepts files.
 
-    It must be none of the `inputs`, by whatever path; these need not exist. Call this before producing something that
-    takes long. Raises InputError.
+    It must not be one of the `inputs`, not even under another path; these need not exist. Call this before producing
+    something that takes long. Raises InputError.
     """
     for path in inputs:
-        # Raised for a path that does not exist, and for a text that is no path.
+        # A path that does not exist raises an OSError, one with a NUL a ValueError.
         with suppress(OSError, ValueError):
             if file.samefile(path):
                 raise InputError(f"{shorten(file)} is an input too, and would be replaced; choose another file.")

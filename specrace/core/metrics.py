@@ -87,10 +87,10 @@ class LaneMetrics:
 class ServedMetrics(LaneMetrics):
     """The totals of a lane that a server decoded: the time from its first chunk to its last, network included.
 
-    Its tokens per second leave out the tokens of the first chunk, which arrived when the clock started. From the first
-    step whose draft the server did not report, the number of draft tokens is 0, which means unknown, until the end
-    brings the server's own total. Until then, all counts are 0 if the server's chunks are not steps, and the number of
-    tokens is 0 if it sends no ids.
+    Its tokens per second leave out the tokens of the first chunk, which arrived when the clock started. A count that
+    is not known is 0 until the last step, which brings the server's own totals: the draft tokens, from the first step
+    whose draft the server did not report; all counts of steps and drafts, if its chunks are not steps; and the tokens,
+    if it sends no ids.
     """
 
     # keyword-only, because the totals before it have defaults
@@ -195,7 +195,7 @@ def compare(tokens: Sequence[object], vanilla: Sequence[object], *, ended: bool)
 
 
 def comparable(text: str) -> str:
-    """A text for a comparison: without blanks around it, and without a last character that a limit has cut."""
+    """A text for a comparison, without surrounding white space and without a last character that a limit has cut."""
     return text.strip().rstrip("\ufffd").rstrip()
 
 

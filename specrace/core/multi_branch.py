@@ -1,11 +1,11 @@
-"""The verifier for trees that were sampled: several draft tokens at one place are tried one after the other.
+"""The verifier for trees that were sampled: the draws below a node are tried one after the other.
 
 Miao et al., "SpecInfer" (2023), algorithm 2, multi-step speculative sampling. A draft token d that was drawn from q is
-accepted with probability min(1, p(d) / q(d)). After a refusal, p becomes the residual, max(p - q, 0) normalised, and
-the next draw is tried against it. If all are refused, the bonus token is drawn from the last residual.
+accepted with probability min(1, p(d) / q(d)). After a rejection, p becomes the residual, max(p - q, 0) normalised, and
+the next draw is tried against it. If all are rejected, the bonus token is drawn from the last residual.
 
 The output has exactly the target's distribution if each token was drawn from its own q, independently of the others,
-and if the number and the order of the draws at a place were fixed before they were drawn. So draws are tried in the
+and if the number and the order of the draws below a node were fixed before they were drawn. So draws are tried in the
 order in which they were drawn; the paper's random order has the same distribution. A token that was drawn twice is one
 node of the tree, but both draws are tried: to drop the second would leave out one subtraction of q.
 """
@@ -27,8 +27,8 @@ from specrace.core.verify import NOT_A_NUMBER, Scores, Verdict
 class Draws:
     """The draws that made a tree, in the order in which they are tried.
 
-    Draw i became the node `nodes[i]` [D], perhaps together with others, and came from the distribution `q[rows[i]]`;
-    `q` [R, V].
+    Draw i of D became the node `nodes[i]`, which equal draws share, and came from the distribution `q[rows[i]]`; `q` is
+    [R, V].
     """
 
     nodes: tuple[int, ...]
@@ -48,35 +48,35 @@ class Verified:
 def choose(
     drafts: np.ndarray, p: np.ndarray, q: np.ndarray, coins: np.ndarray, numbers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Try k draws at each of B places: the accepted draw's index, or k; the token chosen; and the p of each draw.
+    """Try k draws below each of B nodes.
 
     `drafts` [B, k]: the tokens, in the order in which they are tried. `p` [B, V]: the target's distributions; `q`
-    [B, k, V]: those that the tokens were drawn from. `coins` [B, k]; `numbers` [B]: each draws a token where all draws
-    are refused. Returns int [B], int [B] and float [B, k]: the probability of each draw when it was tried, 0 for draws
-    that were not.
+    [B, k, V]: those that the tokens were drawn from. `coins` [B, k]. `numbers` [B]: each draws the token where all
+    draws are rejected. Returns the index of the accepted draw, int [B], k if there is none; the token that was chosen,
+    int [B]; and the p of each draw when it was tried, float [B, k], 0 for draws that were not.
     """
-    places, count = np.arange(len(drafts)), drafts.shape[1]
+    rows, count = np.arange(len(drafts)), drafts.shape[1]
     chosen, tried = np.full(len(drafts), count), np.zeros(drafts.shape)
     for number, tokens in enumerate(drafts.T):
         is_open = chosen == count
         if not is_open.any():
             break
-        tried[:, number] = np.where(is_open, p[places, tokens], 0.0)
+        tried[:, number] = np.where(is_open, p[rows, tokens], 0.0)
         # Where a draw was accepted before, `tried` is 0, which is never accepted.
-        stays = accepts(tried[:, number], q[places, number, tokens], coins[:, number])
+        stays = accepts(tried[:, number], q[rows, number, tokens], coins[:, number])
         chosen = np.where(stays, number, chosen)
         p = residual(p, q[:, number])
-    tokens = np.column_stack([drafts, draw(p, numbers)])[places, chosen]
+    tokens = np.column_stack([drafts, draw(p, numbers)])[rows, chosen]
     return chosen, tokens, tried
 
 
 def verify_draws(tree: TokenTree, p: np.ndarray, draws: Draws, coins: Sequence[tuple[np.ndarray, float]]) -> Verified:
     """Verify a sampled tree of N nodes: the verdict, and the tests along the path, in their order.
 
-    `p` [N, V]: the target's distribution at every node. `coins`: `Coins.for_draws` for each depth from 0 on, with a
-    coin for each draw at one place. The verdict's targets are the output tokens along the path and the likeliest tokens
-    elsewhere. Raises ValueError unless each draft node was drawn and the shapes agree, and InputError if p is not a
-    number.
+    `p` [N, V]: the target's distribution at every node. `coins`: `Coins.for_draws` for each depth from 0 on, with at
+    least as many coins as a node has draws below it. The verdict's targets are the output tokens along the path and the
+    likeliest tokens elsewhere. Raises ValueError unless each draft node was drawn and the shapes agree, and InputError
+    if p is not a number.
     """
     if {0, *draws.nodes} != set(range(len(tree))) or len(draws.rows) != len(draws.nodes) or len(p) != len(tree):
         raise ValueError(f"{len(p)} target rows and {len(draws.nodes)} draws for {len(tree)} nodes")
@@ -88,19 +88,19 @@ def verify_draws(tree: TokenTree, p: np.ndarray, draws: Draws, coins: Sequence[t
         below.setdefault(tree.parents[node], []).append(index)
     path, targets, checks, tested = [0], p.argmax(axis=-1), list[Check](), list[int]()
     while True:
-        place = path[-1]
+        parent = path[-1]
         tossed, number = coins[len(path) - 1]
-        indices = below.get(place, [])
+        indices = below.get(parent, [])
         nodes = [draws.nodes[index] for index in indices]
         drafts = np.array([tree.tokens[node] for node in nodes], dtype=int)
         q = draws.q[np.array([draws.rows[index] for index in indices], dtype=int)]
         chosen, tokens, tried = choose(
-            drafts[None], p[place][None], q[None], tossed[None, : len(nodes)], np.array([number])
+            drafts[None], p[parent][None], q[None], tossed[None, : len(nodes)], np.array([number])
         )
         count = min(int(chosen[0]) + 1, len(nodes))
         checks += [Check(float(tried[0, i]), float(q[i, drafts[i]]), float(tossed[i])) for i in range(count)]
         tested += nodes[:count]
-        targets[place] = tokens[0]
+        targets[parent] = tokens[0]
         if chosen[0] == len(nodes):
             break
         path.append(nodes[chosen[0]])

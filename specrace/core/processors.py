@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 _INFO = Path("/proc/cpuinfo")
-# What Linux tells about a processor: the name of an x86, and the numbers of an ARM's maker and of its core's design.
+# The keys in /proc/cpuinfo that identify a processor: on x86 its name, on ARM the numbers of its maker and its design.
 _NAME, _ARM_NUMBERS = "model name", ("CPU implementer", "CPU part")
 _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 

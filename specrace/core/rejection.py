@@ -48,9 +48,9 @@ class Coins:
         return coin, number
 
     def for_draws(self, position: int, count: int) -> tuple[np.ndarray, float]:
-        """`count` coins for as many draws of the token at `position`, and the number that draws a token there.
+        """A coin for each of `count` draws of the token at `position`, and the number that draws a token there.
 
-        A coin depends on its place among the draws, not on their number.
+        A coin depends on its index, not on `count`.
         """
         numbers = np.random.default_rng((*self._key, 3, position)).random(count + 1)
         return numbers[1:], float(numbers[0])

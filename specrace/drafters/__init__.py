@@ -105,7 +105,7 @@ def native_methods() -> dict[str, Method]:
 
 
 def head_lanes() -> dict[str, str]:
-    """The lanes that draft with a trained head -> the kind of head that they need."""
+    """Lane -> the kind of trained head that it drafts with; lanes without a head are left out."""
     return {name: method.needs_head for name, method in METHODS.items() if method.needs_head}
 
 

@@ -1,4 +1,4 @@
-"""The interface of a drafter, which proposes a tree and observes the verdict on it, and its registry entry."""
+"""The interface of a drafter: it proposes a tree and observes the verdict. And `Method`, its entry in the registry."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class DrafterInputs:
 
     `corpus`, `corpus_index`: n-gram counts and a suffix index of all documents. `past`: outputs of earlier requests.
     `params`: how the target samples, for drafters that sample in the same way. `curve`: the cost of verification, for
-    drafters that cut their trees. `draft_models`: smaller models, as many as a lane of the race drafts with, or as
-    there are. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown. `head`: this lane's
-    session of a trained head; `head_price`: the cost of one forward of it, in one-row forwards of the target.
+    drafters that cut their trees. `draft_models`: smaller models, as many as the lane with the most of them uses, or
+    all if there are fewer. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown.
+    `head`: this lane's session of a trained head; `head_price`: the cost of one forward of it, in one-row forwards of
+    the target.
     """
 
     prompt: tuple[int, ...]
@@ -114,7 +115,7 @@ class SamplingDrafter(Drafter, Protocol):
 
 @runtime_checkable
 class TreeSamplingDrafter(Drafter, Protocol):
-    """A drafter that, with its option `sampled`, draws the tokens of a tree, several at one place."""
+    """A drafter that, with its option `sampled`, draws the tokens of a tree, several below one node."""
 
     def draws(self) -> Draws:
         """The draws that made the last tree."""
@@ -129,13 +130,13 @@ class DrafterWithNotes(Drafter, Protocol):
 
 
 class AdjustableDrafter(Drafter, Protocol):
-    """A drafter that follows what changes while its request runs, in an engine that runs other requests as well."""
+    """A drafter whose inputs may change during its request, in an engine that runs other requests as well."""
 
     def read_past(self, past: PastOutputs) -> object:
-        """Draft from these outputs of earlier requests from now on; to be called again after some were added."""
+        """From now on, draft from these outputs of earlier requests; call this again after `past` has grown."""
 
     def change_curve(self, curve: CostCurve) -> None:
-        """Cut further drafts by this cost curve."""
+        """From now on, size drafts by this cost curve."""
 
 
 @dataclass(frozen=True)
@@ -214,10 +215,10 @@ class Method:
 
     `needs_target_outputs`: why `score` cannot run the drafter without the model, "" if it can. `scoring`: how the
     method is scored. `on_chains`: how it drafts without branches. `twin_of`: the engine whose drafter is reproduced, ""
-    for a method of our own. `padded`: that engine fills every draft up to the whole budget.
+    for a method of our own. `padded`: that engine pads every draft to the full budget.
 
-    Raises ValueError for `samples` without the option `sampled` or the method `distributions` or `draws`, and for
-    default values of options that the drafter does not have.
+    Raises ValueError if it `samples` but lacks the option `sampled` or a method `distributions` or `draws`, and for
+    values of options that the drafter does not have.
     """
 
     name: str

@@ -4,8 +4,8 @@ Sources: Leviathan et al., "Fast Inference from Transformers via Speculative Dec
 "Accelerating Large Language Model Decoding with Speculative Sampling" (2023).
 
 The draft is the smaller model's greedy continuation. With `sampled` it is drawn from that model's distribution, warped
-like the target's. If the verifier is `match`, the text is exactly vanilla's even then; rejection sampling reads the
-same distribution, as in the papers.
+like the target's. Under the verifier `match`, the text is exactly vanilla's even then; under `rejection`, as in the
+papers, that distribution is the q of rejection sampling.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class DraftModelDrafter(DepthDrafter):
             )
         self.session = inputs.draft_models[0].session(inputs.params, inputs.room, _ROWS)
         self.vocab_size = inputs.vocab_size
-        # The 2 keeps this stream apart from that of rejection sampling, whose key has a 1 there.
+        # The 2 keeps this stream apart from those of rejection sampling, whose keys have a 1 or a 3 there.
         self.random = np.random.default_rng((inputs.seed, STREAM, 2)) if sampled else None
         # The tokens that the session has read; the first `committed` of them are prompt and output.
         self.read = list(inputs.prompt[:-1])

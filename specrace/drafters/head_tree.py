@@ -2,7 +2,7 @@
 
 The tree is EAGLE-2's (arXiv 2406.16858): the likeliest paths of a level are continued, and in the end the nodes of the
 highest path probability are kept. There the number of levels and nodes is fixed. Here both follow from what forwards of
-target and head cost on this machine, because a CPU verifies a wide tree at a loss.
+target and head cost on this machine, because on a CPU a wide tree costs more than it yields.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Confidence:
     """How often a head's guesses come true at each depth, relative to the probabilities that it gives them.
 
     Only children of accepted nodes count, because no other can be accepted. The estimate starts as if `_PRIOR` tokens
-    had come as often as expected.
+    had come as often as expected. Depths from `_MAX_DEPTH` on share an estimate.
     """
 
     _PRIOR = 4.0
@@ -51,14 +51,14 @@ class Confidence:
 
     def at(self, depth: int) -> float:
         """The factor for probabilities of nodes at `depth`, 1 for a root's children."""
-        place = min(depth, self._MAX_DEPTH) - 1
-        return self._accepted[place] / self._expected[place]
+        index = min(depth, self._MAX_DEPTH) - 1
+        return self._accepted[index] / self._expected[index]
 
     def record(self, depth: int, expected: float, accepted: bool) -> None:
         """Record the total probability of an accepted node's children, at `depth`, and whether one came true."""
-        place = min(depth, self._MAX_DEPTH) - 1
-        self._expected[place] += expected
-        self._accepted[place] += accepted
+        index = min(depth, self._MAX_DEPTH) - 1
+        self._expected[index] += expected
+        self._accepted[index] += accepted
 
 
 class HeadTreeDrafter(DepthDrafter):
@@ -75,7 +75,7 @@ class HeadTreeDrafter(DepthDrafter):
         self.depth, self.width = depth, width
         self.price, self.curve = inputs.head_price, inputs.curve
         self.confidence = Confidence()
-        # A head that loses tokens is not asked for some steps; what it missed, it reads when it is asked again.
+        # While drafts do not pay, the head pauses; it reads the tokens that it missed when it drafts again.
         self._cool_down = CoolDown()
         self._step_cost = 0.0
         self._forwards = 0
@@ -83,7 +83,7 @@ class HeadTreeDrafter(DepthDrafter):
         self._row_costs = [1.0]
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """The tree that is expected to yield the most tokens for its cost, of at most `budget` draft tokens."""
+        """The tree of at most `budget` draft tokens with the most expected tokens for its cost."""
         self.head.begin(context[-1])
         self._forwards, self._step_cost = 0, 0.0
         if budget < 1 or self._cool_down.skip_step():
@@ -119,7 +119,7 @@ class HeadTreeDrafter(DepthDrafter):
                 self.confidence.record(depth, min(1.0, expected), any(child in accepted for child in children))
 
     def rate(self, tree: TokenTree) -> float:
-        """The tokens that a tree is expected to yield for its cost and that of this step's forwards of the head.
+        """A tree's expected tokens over its cost, which includes this step's forwards of the head.
 
         `propose` must have been called for this step.
         """
@@ -128,18 +128,18 @@ class HeadTreeDrafter(DepthDrafter):
 
     @property
     def was_asked(self) -> bool:
-        """Whether this step's `propose` ran the head; after it has lost tokens, it is left out for some steps."""
+        """Whether this step's `propose` ran the head; during a cool-down it does not."""
         return bool(self._forwards)
 
     def rate_unasked(self, tree: TokenTree, budget: int) -> float:
-        """The tokens that a tree is expected to yield for its cost, in a step in which the head is not asked."""
+        """A tree's expected tokens over its cost, in a step in which the head does not run."""
         self._fit_costs(budget)
         return sum(tree.path_probs()) / self._row_costs[tree.num_draft]
 
     def note(self, tree: TokenTree) -> Note:
         """The head's forwards, the depth and the expected yield; and each draft token's depth and probability.
 
-        A probability is that of the token after its parent, corrected by how often such guesses came true.
+        Probabilities are conditional on the parent, and corrected by how often such guesses came true.
         """
         path_probs = tree.path_probs()
         return Note(
@@ -161,7 +161,7 @@ class HeadTreeDrafter(DepthDrafter):
             self._row_costs = [self.curve.at(size) for size in sizes]
 
     def _children(self, frontier: Sequence[Guess], level: int) -> list[Guess]:
-        """The head's guesses after the paths of the frontier, at depth `level`."""
+        """The head's guesses after the paths of the frontier, at depth `level`, the likeliest paths first."""
         self._forwards = -(-level // self.head.levels_per_forward)
         factor = self.confidence.at(level)
         likeliest = self.head.likeliest([guess.path for guess in frontier], self.width)
@@ -173,9 +173,9 @@ class HeadTreeDrafter(DepthDrafter):
         return sorted(children, key=lambda guess: -guess.path_prob)
 
     def _best(self, guesses: Sequence[Guess], budget: int, level: int) -> tuple[list[Guess], float]:
-        """The first of the sorted `guesses`, as many as yield the most tokens per cost, and that rate.
+        """The prefix of the sorted `guesses` with the most expected tokens per cost, and that rate.
 
-        A node is never likelier than its parent, which comes before it, so the first guesses are a tree.
+        A path is never likelier than its parent's, which comes before it, so every prefix is a tree.
         """
         tokens, best_rate, best_count = 1.0, 1.0 / self._cost(0, level), 0
         for count, guess in enumerate(guesses[:budget], 1):
@@ -186,7 +186,7 @@ class HeadTreeDrafter(DepthDrafter):
         return list(guesses[:best_count]), best_rate
 
     def _may_pay(self, level: int, best: Sequence[Guess], frontier: Sequence[Guess], rate: float) -> bool:
-        """Whether one more level could raise the rate, if the best paths went on as well as their last token did."""
+        """Whether one more level could raise the rate, if each path's next token were as likely as its last one."""
         if level == 1:
             return True
         yields = [guess.path_prob * guess.prob for guess in frontier]

@@ -1,9 +1,9 @@
 """Hybrid, our own method: fusion's tree with longer copies, and a trained head's where fusion finds little to copy.
 
-TensorRT-LLM joins a suffix automaton and a trained head in a similar way (its option `sa_config`). Here the head is
-asked if the mass that fusion leaves to tokens which it does not draft next, its escape mass, is greater than what a
-forward of the head costs, and if fusion's tree is expected to yield less than 1.1 times what the head's trees
-mostly do. Then the tree that is expected to yield more tokens for its cost is verified.
+TensorRT-LLM joins a suffix automaton and a trained head in a similar way (its option `sa_config`). Here the head drafts
+only if two conditions hold. The probability that none of fusion's children of the root comes next, its escape mass, is
+greater than the cost of a forward of the head. And the rate of fusion's tree, its expected tokens for their cost, is
+below 1.1 times the mean rate of the head's trees. Then the tree with the higher rate is verified.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from specrace.drafters.fusion.long_copies import LongCopyFusion
 from specrace.drafters.fusion.sources import NUM_TOP
 from specrace.drafters.head_tree import HeadTreeDrafter
 
-# The tokens that a head's tree is expected to yield for its cost before any was drafted, and how many trees this counts
-# for. The EAGLE head of SmolLM2 yields 1.25 on questions without documents.
+# The prior of the mean rate of the head's trees, and the number of trees that it counts as. The EAGLE head of SmolLM2
+# yields 1.25 on questions without documents.
 EXPECTED_RATE, EXPECTED_WEIGHT = 1.25, 4
-# The head is asked if fusion's tree is expected to yield less than this times the mean of the head's trees. Chosen on
-# 30 written questions without documents and 30 drawn from the corpus: 0.9 yields 1.7 % fewer tokens for their cost on
-# the first and as many on the second, 1.3 as many on the first and 1.2 % fewer on the second.
+# The head drafts if the rate of fusion's tree is below this times the mean rate of the head's trees. Chosen on 30
+# written questions without documents and 30 questions drawn from the corpus. Tokens for their cost: with 0.9, 1.7 %
+# fewer on the former and no change on the latter; with 1.3, no change on the former and 1.2 % fewer on the latter.
 ASK_BELOW = 1.1
 
 
@@ -36,7 +36,7 @@ def hybrid_num_top(options: Mapping[str, Any]) -> int:
 class HybridDrafter(DepthDrafter):
     """Drafts as `LongCopyFusion` does, or with an EAGLE head. Raises InputError without a head.
 
-    1 2 was followed by 3 three times, so fusion copies; after 9, which is new, the head is asked. It expects the next
+    1 2 was followed by 3 three times, so fusion copies; after 9, which is new, the head drafts. It expects the next
     number with a probability of 0.9:
 
     >>> class Counter:
@@ -65,11 +65,11 @@ class HybridDrafter(DepthDrafter):
         self.fusion = LongCopyFusion(inputs, corpus=corpus, past=past, recycling=recycling)
         # Whether the last draft is the head's.
         self._guessed = False
-        # What the head's trees were expected to yield: the sum of their rates, and their number.
+        # The sum of the rates of the head's trees, and their number; the prior is included.
         self._sum_rates, self._num_rates = EXPECTED_RATE * EXPECTED_WEIGHT, EXPECTED_WEIGHT
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """Fusion's tree, or the head's if that is expected to yield more; at most `budget` draft tokens."""
+        """Fusion's tree, or the head's if its rate is higher; at most `budget` draft tokens."""
         copied = self.fusion.propose(context, budget, depth)
         self._guessed = False
         if budget < 1 or _escape(copied) <= self.head.price:
@@ -80,12 +80,12 @@ class HybridDrafter(DepthDrafter):
         if self.head.was_asked:
             self._sum_rates += self.head.rate(guessed)
             self._num_rates += 1
-        # The head's forwards are paid for, whichever tree is verified.
+        # Both rates include the head's forwards, which have been run whichever tree is verified.
         self._guessed = self.head.rate(guessed) > self.head.rate(copied)
         return guessed if self._guessed else copied
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Whose draft it was learns what it yielded; fusion also reads the text."""
+        """The drafter that made the tree learns from the verdict; if it was the head, fusion still reads the output."""
         if self._guessed:
             self.head.observe(tree, verdict)
             self.fusion.follow(tree, verdict)
@@ -93,10 +93,10 @@ class HybridDrafter(DepthDrafter):
             self.fusion.observe(tree, verdict)
 
     def note(self, tree: TokenTree) -> Note:
-        """What the drafter whose tree it is says about it."""
+        """The note of the drafter that made the tree."""
         return self.head.note(tree) if self._guessed else self.fusion.note(tree)
 
 
 def _escape(tree: TokenTree) -> float:
-    """The probability that the token after the root is none of the tree's."""
+    """The probability that the token after the root is none of the root's children."""
     return 1.0 - sum(tree.probs[child] for child in tree.children[0].values()) if tree.probs else 1.0

@@ -46,7 +46,7 @@ JACOBI = 2
 
 
 def tree_size(options: Mapping[str, int]) -> int:
-    """The largest number of draft nodes of a step, while the window is being filled or with G branches afterwards."""
+    """The largest number of draft nodes in a step: while the window fills up, or once it is full and G n-grams join."""
     return _tree_size(options["n"], options["window"], options["guesses"])
 
 
@@ -73,10 +73,10 @@ def fitting_window(n: int, window: int, guesses: int, budget: int) -> int:
 
 @cache
 def fitting_size(n: int, window: int, guesses: int, budget: int) -> tuple[int, int]:
-    """N and the number of columns of the largest window that fits into `budget` draft nodes; no columns for budget 0.
+    """N and the number of columns of the largest window that fits into `budget` draft nodes; 0 columns for budget 0.
 
-    If not even one column fits, N is reduced to the largest value with a column that fits. With N = 3 a column is one
-    node, and n-grams get the rest of the budget.
+    If not even one column fits with its n-gram, N is reduced to the largest value for which it does. If none does, N
+    becomes 3: then the column is one node, and n-grams get the rest of the budget.
     """
     if n == JACOBI:
         return n, min(window, budget + 1) if budget > 0 else 0

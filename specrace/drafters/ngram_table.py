@@ -56,7 +56,7 @@ class BigramDrafter(DepthDrafter):
         self.counts.extend(inputs.prompt)
         self.rows: SampledRows | None = None
         if sampled:
-            # The 2 keeps this stream apart from that of rejection sampling, whose key has a 1 there.
+            # The 2 keeps this stream apart from those of rejection sampling, whose keys have a 1 or a 3 there.
             random = np.random.default_rng((inputs.seed, self.order, 2))
             self.rows = SampledRows(self.counts, inputs.vocab_size, self.smoothing, inputs.params, random)
         self._drawn_from: list[np.ndarray] = []

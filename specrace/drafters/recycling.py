@@ -5,8 +5,8 @@ Sources: Luo et al., "Turning Trash into Treasure: Accelerating Inference of Lar
 2604.14885), after its code (hkr04/RACER at fc494a3).
 
 An adjacency matrix holds, for each token, the target's 8 likeliest next tokens at the last node with that token,
-rejected nodes included. A fixed template of 80 ranks is filled from it level by level; a smaller draft has the
-template's likeliest nodes.
+rejected nodes included. A fixed template, a tree of 80 nodes that gives each node's rank among its parent's successors,
+is filled from the matrix level by level; a smaller draft has the template's likeliest nodes.
 
 With `copy`, nodes copied from prompt and output come first: what followed the last 2 or more tokens, in n-grams of up
 to 10 tokens, the most frequent first. RACER's copy-logits (the logits at the last occurrence of a token) are the rows

@@ -66,7 +66,7 @@ class RestDrafter:
             text = self.index.tokens
         self._num_matches = len(positions)
         builder = TreeBuilder(context[-1])
-        # The node and count of each prefix.
+        # Prefix of a continuation -> its node, and its count.
         added: dict[tuple[int, ...], tuple[int, int]] = {(): (0, len(positions))}
         for continuation in count_continuations(text, positions.tolist(), self.length, min(self.branches, budget)):
             tokens = continuation.tokens

@@ -30,13 +30,13 @@ class DraftSession(Protocol):
     def tree_likeliest(
         self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int], k: int
     ) -> list[list[tuple[int, float]]]:
-        """Read `unread`, then look at a tree that follows it: one forward, in which the tree is not read.
+        """Read `unread` and score a tree that follows it, in one forward; the tree does not stay in the KV cache.
 
         Returns, for each of `nodes`, the k likeliest next tokens and their probabilities, the best first.
         """
 
     def tree_distributions(self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int]) -> np.ndarray:
-        """Read and look as `tree_likeliest` does; the next token's distribution after each node, float64 [n, V].
+        """Run the forward of `tree_likeliest`; returns the distributions after the n `nodes`, float64 [n, V].
 
         Temperature, top-k and top-p have been applied to it.
         """
@@ -52,7 +52,7 @@ class PromptedDraftModel(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name, for the inspector."""
+        """The model's name, for notes."""
 
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
         """A session that continues the prompt, for about `room` more tokens (0: unknown).
@@ -76,11 +76,11 @@ class HeadSession(Protocol):
 
     @property
     def depth(self) -> int:
-        """The number of tokens that its deepest draft has."""
+        """The maximum depth of its drafts, in tokens."""
 
     @property
     def levels_per_forward(self) -> int:
-        """How many levels of a tree one forward of the head serves."""
+        """The number of levels of a tree that one forward of the head drafts."""
 
     @property
     def room(self) -> int:
@@ -98,12 +98,12 @@ class HeadSession(Protocol):
 
 @runtime_checkable
 class PlacingHeadSession(HeadSession, Protocol):
-    """A head that copies, and says from where (see `specrace.model.state_copies`)."""
+    """A head that copies from the text, and says from which position (see `specrace.model.state_copies`)."""
 
     @property
     def nearest(self) -> tuple[int, float, bool] | None:
-        """This step's best place: its index in prompt and output, its similarity, and whether the pending token
-        follows it; None if there is none."""
+        """This step's most similar token: its index in prompt and output, its similarity, and whether it is followed by
+        the pending token; None if there is none."""
 
     def position(self, path: tuple[int, ...]) -> int:
         """The index in prompt and output from which the last token of a path is copied; -1 for none."""
@@ -111,7 +111,7 @@ class PlacingHeadSession(HeadSession, Protocol):
 
 @runtime_checkable
 class MaskingHeadSession(HeadSession, Protocol):
-    """A head whose guesses are the target's own outputs at masks, rows beside the tree (see `specrace.heads.space`).
+    """A head whose guesses are the target's own outputs at masks, which are extra rows (see `specrace.heads.space`).
 
     `num_masks`: how many masks the next tree has below each of its nodes, to be set before the target scores it.
     """
@@ -140,4 +140,4 @@ class Head(Protocol):
         """The levels, in order."""
 
     def after(self, prompt: Sequence[int], prefix: Any) -> PromptedHead:
-        """The head after a prompt. `prefix`: the target's, which was read with these levels."""
+        """The head after a prompt. `prefix`: the target's KV cache of the prompt, read with these levels."""

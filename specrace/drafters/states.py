@@ -1,13 +1,13 @@
-"""Similar states: copies what followed the places at which the model's hidden state was most like the present one.
+"""Similar states: copies what followed the tokens at which the model's hidden state was most like the current one.
 
 Source: Liu et al., "AdaPLD: Adaptive Retrieval and Reuse for Efficient Model-Free Speculative Decoding" (2026). It
 copies after the longest match of the last tokens and, where none matches, after the most similar state.
 
-As there, the state compared is that of the token before the pending one, because the pending token has none yet. The
-rest is ours. Places followed by the pending token come first, in the order of their similarity, and not of the length
-of the match; then all others. How likely a copied token is, is learned in the text: how often copies from places of
-that similarity came true. The tree has what several places continue with, and is cut where another row stops paying;
-AdaPLD's branches are the model's own likely tokens.
+As in AdaPLD, the state compared is that of the token before the pending one, because the pending token has none yet.
+The rest is ours. Matches, the earlier tokens that the pending token followed, come before all others; both are sorted
+by similarity, not by the length of the match. A copied token's probability is learned from the text: how often copies
+from tokens of that similarity were right. Branches are the continuations of several tokens, and the tree is cut
+where another row stops paying; AdaPLD's branches are the model's own likely tokens.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ STATES_NEEDS = "it compares the model's hidden states, which no log has"
 
 
 class StatesDrafter(HeadTreeDrafter):
-    """Grows a tree of copies from similar places. Raises InputError if the target's states cannot be read.
+    """Grows a tree of copies from similar states. Raises InputError if the target's states cannot be read.
 
-    In this example the most similar place is the first token, after which came 5, so what followed 5 is copied:
+    In this example the most similar state is that of the first token. 5 followed it, so what followed 5 is copied:
 
     >>> from specrace.core.cost_curve import CostCurve
     >>> class Places:
@@ -60,7 +60,7 @@ class StatesDrafter(HeadTreeDrafter):
         self.places: PlacingHeadSession = inputs.head
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """The tree of copies that is expected to yield the most tokens for its cost, of at most `budget` tokens."""
+        """The tree of at most `budget` copied tokens with the most expected tokens for its cost; with positions."""
         tree = super().propose(context, budget, depth)
         paths: list[Path] = [()]
         positions = [-1]
@@ -70,9 +70,9 @@ class StatesDrafter(HeadTreeDrafter):
         return replace(tree, positions=tuple(positions))
 
     def note(self, tree: TokenTree) -> Note:
-        """How similar the nearest place is and how the copy is expected to go; the tokens by the place they are from.
+        """The similarity of the nearest state, the expected tokens, and a row for each copied stretch of text.
 
-        A place is given by its number in prompt and output, from 1.
+        A row's label has the number of its first token in prompt and output, counted from 1.
         """
         nearest = self.places.nearest
         if nearest is None:

@@ -31,9 +31,10 @@ class LaneName:
         return ":".join([self.method.name, *_pairs(self.options)])
 
     def with_shared(self, values: Mapping[str, Any]) -> LaneName:
-        """The name with the `values` that all lanes of the method share, but not those that are defaults everywhere.
+        """The name with those of the method's shared `values` that differ from a default on a CPU or a GPU.
 
-        The option "sampled" is always kept, because its default depends on the verifier. Raises InputError.
+        The lane's own options take precedence. A value of "sampled" is always kept, because its default depends on the
+        verifier. Raises InputError.
         """
         defaults = [self.method.defaults(device) for device in ("cpu", "cuda")]
         differing = {
@@ -77,7 +78,7 @@ def method_of(name: str) -> Method:
 
 
 def names_other_method(name: str, title: str) -> bool:
-    """Whether a lane of one of our methods has the title of another one.
+    """Whether a lane is called by the name of one method and has the title of another.
 
     >>> names_other_method("trie:n=3", "N-gram trie (n=3)"), names_other_method("trie:n=3", "Vanilla")
     (False, True)

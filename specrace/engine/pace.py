@@ -28,7 +28,7 @@ from specrace.core.events import Pace, Timing
 from specrace.core.metrics import LaneMetrics, too_fast
 from specrace.core.tree import TokenTree
 
-# A probe runs each time the lanes have run this many times a probe's latency: probing takes a ninth of the wall time.
+# A probe runs after every PROBE_EVERY probe latencies of lane time, so probing takes a ninth of the wall time.
 PROBE_EVERY = 8
 # The pace is the median of the last WINDOW probes, because a single one may be disturbed.
 WINDOW = 5
@@ -44,14 +44,14 @@ CONTENDED = 3.0
 # Before the clock starts, the machine is busy if probes spend more than BUSY_SHARE of their time waiting for a
 # processor, or if the longest probe takes more than BUSY_RANGE times the median.
 BUSY_SHARE, BUSY_RANGE = 0.05, 1.5
-# A probe jumps if it differs by the factor JUMP from the median of its neighbours, three on either side. MAX_JUMPS is
-# the largest share of jumping probes for which corrections are trusted. On a machine that only drifted, even to half
+# A probe jumps if it differs by the factor JUMP from the median of itself and NEIGHBOURS probes on either side.
+# Corrections are trusted if at most MAX_JUMPS of the probes jump. On a machine that only drifted, even to half
 # its speed, up to one probe in 25 jumped; with contention for processors, one in ten.
 JUMP, NEIGHBOURS, MAX_JUMPS = 2.0, 3, 0.05
 # If the slowest pace is more than this factor slower than the fastest, corrections are not trusted.
 MAX_RANGE = 2.5
-# A forward is long beyond LONG_STEP times the median forward of the same size. MAX_LONG_SHARE is the largest share of a
-# lane's forward time beyond that limit for which corrections are trusted. That share was at most 0.01 on the drifting
+# A forward is too long beyond LONG_STEP times the median forward of the same size. Corrections are trusted if at most
+# MAX_LONG_SHARE of a lane's forward time lies beyond that limit. That share was at most 0.01 on the drifting
 # machine, and 0.05 to 0.5 with contention.
 LONG_STEP, MAX_LONG_SHARE = 3.0, 0.05
 TOO_FAST = "a lane was faster than its tokens per step allow"
@@ -160,7 +160,7 @@ class PaceKeeper:
         """
         low, high = pace_range(self._probes, self.reference_ms)
         jumps = jump_share(self._probes)
-        # A clock of threads may not advance while a tiny model runs.
+        # The thread's clock may not advance at all during a tiny model's forward.
         factor = f"by a factor of {high / low:.1f}" if low else "from what no clock could measure"
         possible_reasons = (
             (jumps > MAX_JUMPS, "its speed changed too often to correct for"),

@@ -19,7 +19,7 @@ from specrace.engine.setup import RaceSetup, RaceTarget, max_draft, read_prompt
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.sources import Sources
 
-# A head's price is the median over this many runs, with this many paths.
+# A head's price is the median time of a forward in this many runs, with up to this many paths.
 _PRICE_RUNS, _PRICE_WIDTH = 5, 4
 # After this time only the lanes' largest trees are still warmed up.
 WARM_UP_S = 2.0

@@ -18,7 +18,7 @@ FORMAT = 1
 MAX_NUMBER = 2**53
 # The maximum length of a text, in characters; the longest answer, of 4096 long tokens, fits.
 MAX_TEXT = 500_000
-# Of lists and objects inside each other.
+# The maximum number of lists and objects nested in each other.
 MAX_DEPTH = 32
 _KINDS: dict[str, type[Event]] = {"started": Started, "step": Step, "finished": Finished, "repeated": Repeated}
 T = TypeVar("T")
@@ -118,7 +118,7 @@ def check_bounds(value: Any) -> None:
 
 
 def _migrate(row: dict[str, Any]) -> dict[str, Any]:
-    """A first line that an older version wrote, with the current field names."""
+    """The event "started", perhaps of an older version, with the current field names."""
     lanes = row.get("lanes")
     about = row.get("about")
     if isinstance(lanes, list):

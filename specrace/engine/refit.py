@@ -21,7 +21,7 @@ from specrace.engine.pace import timed
 from specrace.engine.setup import RaceSetup, RaceTarget
 from specrace.engine.spec import largest_draft
 
-# Forwards of smaller models are too short to be distinguished from noise, and cost little.
+# The forwards of smaller models are so short that a change could be noise, and so cheap that it matters little.
 MIN_PARAMETERS = 50_000_000
 # The row counts that are measured; without a measured curve, one more, because less is known about the target.
 ROWS = (4, 8)

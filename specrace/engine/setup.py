@@ -61,7 +61,7 @@ class RaceTarget(PaceTarget, Protocol):
         """Raises InputError if these do not fit the model's context."""
 
     def prefill(self, prompt: Sequence[int], levels: tuple[int, ...] = ()) -> Any:
-        """Read the prompt, and its hidden states at `levels`; returns a `Prefix`."""
+        """Read the prompt, and keep its hidden states at `levels`; returns a `Prefix`."""
 
     def session(
         self,
@@ -85,7 +85,7 @@ class RaceTarget(PaceTarget, Protocol):
         """The trained head with which this lane drafts; None if it has none."""
 
     def state_copies(self) -> Head:
-        """Copies by the target's own hidden states, with the interface of a head."""
+        """A drafter that copies after similar hidden states of the target, with the interface of a head."""
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         """(the two best tokens under `params` after `tokens`, the chosen one first; the gap between them)."""
@@ -121,7 +121,7 @@ class RaceSetup:
 
     @property
     def draft_models(self) -> Sequence[DraftModel]:
-        """The draft models of the lane that drafts with the most, as far as the target has them."""
+        """The target's first draft models: as many as the lane with the most uses, or all if there are fewer."""
         count = max(plan.num_draft_models for plan in self.plans.values())
         return self.target.draft_models()[:count] if count else ()
 
@@ -189,12 +189,12 @@ class RaceSetup:
         )
 
     def open_head(self, lane: str, room: int) -> HeadSession:
-        """A session of the lane's head, which must have one, for about `room` more tokens."""
+        """A session of the head of `lane`, which must have one, for about `room` more tokens."""
         return self.heads[lane].session(self.spec.sampling_params(), room)
 
 
 def max_draft(head: HeadSession | None, plan: LanePlan) -> int:
-    """The most draft tokens of a step. Masks multiply the rows, so a head's depth counts where it has masks."""
+    """The largest number of draft tokens in a step; with masks, which multiply the rows, at most the head's depth."""
     return min(plan.num_draft, head.depth) if isinstance(head, MaskingHeadSession) else plan.num_draft
 
 

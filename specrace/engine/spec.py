@@ -100,7 +100,7 @@ def plan_lane(
     for a method that cannot draft them.
     """
     if curve is None and device == "cpu":
-        # Fusion sizes its trees by the assumed curve, and the other lanes' steps should not cost more than fusion's.
+        # Fusion sizes its trees by this curve, too, and the other lanes' steps should not cost more than fusion's.
         curve = ASSUMED_CPU
     lane = parse_lane(name)
     method = lane.method

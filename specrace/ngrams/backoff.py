@@ -18,7 +18,7 @@ from specrace.ngrams.automaton import ROOT, MatchState, SuffixAutomaton
 ESCAPE = 2.0
 # The number of frequent tokens kept.
 NUM_FREQUENT = 32
-# They are counted again once the text has grown by REFRESH tokens and by a fraction GROWTH of its length.
+# They are recounted once the text has grown by REFRESH tokens and by the fraction GROWTH of its length.
 REFRESH, GROWTH = 16, 1 / 8
 
 # The probability of each token, and the escape mass.
@@ -26,12 +26,12 @@ Estimate = tuple[dict[int, float], float]
 
 
 class BackoffModel:
-    """Estimates for contexts of up to `longest` tokens in a growing text; its `automaton` may be passed in, ready-made.
+    """Estimates for contexts of up to `longest` tokens in a growing text, or in the text of an `automaton` if given.
 
     A context is a match state and stands for all its suffixes. Suffixes that share a state of the automaton have the
     same continuations and counts, so each state is evaluated only once.
 
-    After 1 2, 3 came twice and 5 once, so they get 2/7 and 1/7. The context 2 shares out the remaining 4/7 alike:
+    After 1 2, 3 came twice and 5 once, so they get 2/7 and 1/7. The context 2 splits the remaining 4/7 in the same way:
 
     >>> model = BackoffModel(longest=4, tokens=[1, 2, 3, 1, 2, 3, 1, 2, 5, 1, 2])
     >>> probs = {}

@@ -8,6 +8,7 @@ import numpy as np
 
 from specrace.ngrams.counts import Context, NGramCounts
 
+# The trigram table then takes at most 8.4 MB.
 MAX_VOCABULARY = 128
 
 

@@ -39,7 +39,11 @@ _Key = tuple[Callable[..., Any], tuple[Any, ...], int | None]
 
 @dataclass
 class Meter:
-    """What drafters asked of `PastOutputs`: the time spent on the indexes they used, and on building missing ones."""
+    """What the use of indexes took, in ms.
+
+    `used_ms`: the time spent so far on each index that was used, also for earlier requests. `built_ms`: the time to
+    build the indexes that were missing.
+    """
 
     used_ms: dict[_Key, float] = field(default_factory=dict)
     built_ms: float = 0.0
@@ -50,8 +54,8 @@ class PastOutputs:
 
     An index of the outputs is built when a drafter first asks for it, and then shared; the `MAX_INDEXES` most recently
     used are kept. New outputs are added to the kept indexes, too: between requests, as on a server, and never during a
-    race. All this work is done once for all requests, so it is on no lane's clock: a lane gets `metered` outputs, whose
-    measured time is subtracted from its build time and reported separately.
+    race. All this work is done once for all requests, so it is on no lane's clock: a lane gets `metered` outputs, and
+    the time that they measure is subtracted from its build time and reported separately.
     """
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), max_outputs: int = 64) -> None:
@@ -60,7 +64,7 @@ class PastOutputs:
         self._indexes: dict[_Key, Any] = {}
         # The time spent on each index so far.
         self._index_ms: dict[_Key, float] = {}
-        # What the drafters that have these outputs used of that time.
+        # What the drafters with these outputs used and built.
         self.meter = Meter()
         for output in outputs:
             self.add(output)

@@ -100,7 +100,7 @@ def _sorted_suffixes(text: Ints) -> Ints:
     ranks: Ints = np.unique(text, return_inverse=True)[1].astype(np.int64)
     order: Ints
     while width < SORTED_TOKENS:
-        # Ties are broken by the rank `width` tokens further on; the end of the text sorts before every token.
+        # Ties are broken by the rank of the suffix `width` tokens later; the end of the text sorts before every token.
         following = np.zeros(size, np.int64)
         following[: max(0, size - width)] = ranks[width:] + 1
         pairs = ranks * (size + 1) + following

@@ -1,6 +1,6 @@
 """The n-gram trie of "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding", sections 3.1-3.2.
 
-A window of n tokens starts at every token; at the end of the text windows are shorter, but none is left out. The trie
+A window of n tokens starts at every token; windows at the end of the text are shorter, but count as well. The trie
 holds every prefix of every window, with the number of windows that start with it. The paper also inserts each window
 without its first 1, 2, ... L_p - 1 tokens. These copies of later windows add no nodes, but they count: an n-gram of the
 text that the trie was built from counts up to L_p times, one that was appended later only once. So in a growing trie

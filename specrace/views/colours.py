@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 # A method's index in the registry determines its colour; after the last colour, the first is used again.
 HUES = ("#767676", "#e69f00", "#cc79a7", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#a3a13a")
 
-# The exceptions: with them, no lane of the page's presets has the colour of a lane before it, so that it looks the same
-# in every race.
+# The exceptions to this rule. They keep the lanes of each of the page's presets different in colour, so that no lane
+# there needs another colour than its method's.
 _OWN_HUES = {"bigram": 7, "jacobi": 7, "suffix": 3, "fusion": 1}
 
 

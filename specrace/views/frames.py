@@ -92,7 +92,7 @@ class _LaneView:
         self.end = step.end
 
     def _append(self, kind: str, texts: Sequence[str], count: int, spans: list[Span]) -> None:
-        """Add a piece of `count` tokens (0: only texts); the target's tokens are joined to their unsent piece."""
+        """Add a piece of `count` tokens (0: only texts); the target's tokens extend an unsent piece of their kind."""
         if not count and not texts:
             return
         last = self.pieces[-1] if len(self.pieces) > self.sent else None

@@ -53,21 +53,21 @@ def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
 
 
 def find_fastest(finished: Finished, repeated: Repeated | None) -> LaneResult:
-    """The lane with the highest speedup, which is one of ours: a server's is 0; the first of those that are level."""
+    """The lane with the highest speedup, the first of several that are level. A server's lane has none (0)."""
     return _find_leaders(finished, repeated)[0]
 
 
 def _find_leaders(finished: Finished, repeated: Repeated | None) -> list[LaneResult]:
-    """The lanes whose speedup, as it is shown, is the highest: the decimals that are not shown rank no lane."""
+    """The lanes with the highest speedup, rounded as it is shown: decimals that nobody sees do not rank lanes."""
     lanes = [with_medians(lane, repeated) for lane in finished.lanes]
     highest = format_speedup(max(lane.speedup for lane in lanes))
     return [lane for lane in lanes if format_speedup(lane.speedup) == highest]
 
 
 def format_range(lane: str, repeated: Repeated | None, suffix: str = "") -> str:
-    """The range of a lane's speedup, " (2.2 to 2.6)", with `suffix` in the brackets; "" if the race was run once.
+    """The range of a lane's speedup, " (2.2 to 2.6)", with `suffix` before the ")"; "" if the race was run once.
 
-    If both ends of the range read alike, it says nothing, and the suffix stands alone.
+    If both ends are the same when rounded, only the suffix is returned.
     """
     spread = find_spread(lane, repeated)
     if spread is None:
@@ -135,7 +135,7 @@ def _result(
     if repeated is not None and repeated.disturbed:
         return repeated.note
     if repeated is None and finished.pace is not None and finished.pace.disturbed:
-        # The pace's own note also has the reason, for which a headline of two lines has no room.
+        # The pace's note also gives the reason, but a headline of two lines has no room for that.
         return "The machine was disturbed: these figures do not count."
     fastest = leaders[0]
     speedup = format_speedup(fastest.speedup)
@@ -150,7 +150,7 @@ def _result(
 
 
 def _comparison(started: Started, finished: Finished) -> str:
-    """Which lanes printed their reference's text, which did not, and which sampled another by rejection sampling."""
+    """Which lanes printed their reference's text, which did not, and which drew another by rejection sampling."""
     infos = {info.lane: info for info in started.lanes}
     sampled = [infos[lane.lane].title for lane in finished.lanes if lane.note]
     sentences = [f"{' and '.join(sampled)} sampled from vanilla's distribution."] if sampled else []

@@ -288,8 +288,8 @@ def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: P
 def add_up(lane: _Lane, lanes: Mapping[str, _Lane]) -> tuple[LaneResult, int | None]:
     """(the result computed from a lane's steps, the first position at which its text differs from vanilla's).
 
-    If one of the lanes was stopped, only the tokens that both have are compared. A lane under rejection sampling is not
-    compared.
+    If one of the two lanes was stopped, they are compared up to the end of the shorter one. A lane under rejection
+    sampling is not compared.
     """
     is_compared = lane.info.verifier == MATCH
     identical, position = None, None

@@ -1,4 +1,4 @@
-"""Checks what a recording says about lanes that servers decoded: that it agrees with their steps, and invents nothing.
+"""Checks what a recording says about servers' lanes: it must agree with their steps, and must not claim more.
 
 The counts that a server reported cannot be checked further: its rejected tokens are not in the recording.
 """
@@ -48,7 +48,7 @@ def check_references(infos: Mapping[str, LaneInfo]) -> None:
 
 
 def check_drafted(step: Step, served: Served | None) -> None:
-    """Check that a step tells no more of its draft than was known where it was decoded. Raises ValueError."""
+    """Check that a server's step has no details that no server reports, and ours no draft count. Raises ValueError."""
     where = f"step {step.index} of {step.lane[:40]}"
     if served is None:
         if step.drafted is not None:

@@ -101,7 +101,7 @@ class ShownRepeated(ShownPace):
 
 @dataclass(frozen=True)
 class ShownCurve:
-    """The machine's cost curve: the cost `ratio` of a forward over so many `rows`, after `context` tokens of text."""
+    """The machine's cost curve: the cost `ratio` of a forward over each number of `rows`, after `context` tokens."""
 
     rows: Sequence[int]
     ratio: Sequence[float]

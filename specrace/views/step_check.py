@@ -107,21 +107,21 @@ class TextCheck:
 
     def __init__(self) -> None:
         self._pieces: dict[int, str] = {}
-        # (place, token, whether it is the last one) -> (the place after it, its text). A place is what a lane has
-        # printed so far; 0: nothing.
+        # A trie of the printed tokens: (node, token, whether it is the last one) -> (the node after it, its text). A
+        # lane's node stands for all that the lane has printed; 0: nothing.
         self._printed: dict[tuple[int, int, bool], tuple[int, str]] = {}
-        self._places = defaultdict[str, int](int)
+        self._nodes = defaultdict[str, int](int)
 
     def add(self, step: Step) -> None:
         """Check the next step, which `check_step` has checked. Raises ValueError."""
         where = f"step {step.index} of {step.lane[:40]}"
         for token, piece in pieces_of(step):
             require(self._pieces.setdefault(token, piece) == piece, f"{where} has another text of token {token}")
-        place = self._places[step.lane]
+        node = self._nodes[step.lane]
         texts = step.texts or ("",) * len(step.emitted)
         for number, token in enumerate(step.emitted, 1):
             is_last = bool(step.end) and number == len(step.emitted)
             new = len(self._printed) + 1, texts[number - 1]
-            place, text = self._printed.setdefault((place, token, is_last), new)
+            node, text = self._printed.setdefault((node, token, is_last), new)
             require(text == texts[number - 1], f"{where} prints another text than a lane with the same tokens")
-        self._places[step.lane] = place
+        self._nodes[step.lane] = node

@@ -15,8 +15,8 @@ def split_thoughts(text: str, marks: Sequence[str] | None) -> tuple[str, str]:
     """
     if marks is None or not text.lstrip().startswith(marks[0]):
         return "", text
-    place = text.find(marks[1])
-    end = len(text) if place < 0 else place + len(marks[1])
+    index = text.find(marks[1])
+    end = len(text) if index < 0 else index + len(marks[1])
     return text[:end], text[end:].lstrip()
 
 

@@ -24,10 +24,10 @@ class Copies:
     past: BackoffModel | None
 
     def estimate(self, match: MatchState, past_match: MatchState) -> tuple[dict[int, float], float, int]:
-        """Probabilities, escape mass and length for `Calibration`, after matches in the text and in earlier outputs.
+        """The next token's probabilities, the escape mass, and the match length as `Calibration` counts it.
 
-        Contexts in earlier outputs that are longer than the text's match come first, then the text's contexts, then the
-        shorter contexts in earlier outputs.
+        `match` and `past_match` are those in the text and in earlier outputs. Contexts in earlier outputs that are
+        longer than `match` come first, then the text's contexts, then the shorter contexts in earlier outputs.
         """
         text, past, length = self.text, self.past, match[1]
         probs: dict[int, float] = {}
@@ -44,8 +44,8 @@ class Copies:
 class EarlierAnswers:
     """What fusion learns from `PastOutputs`: outputs to copy from, and how well copying worked in each answer.
 
-    `holding`: how often copies went on, relative to what a drafter would have expected that started with what was known
-    before the answer.
+    `holding`: how often copies went on in each answer, relative to the estimates of a drafter that knew only earlier
+    answers.
     """
 
     def __init__(self, longest: int) -> None:
@@ -60,7 +60,7 @@ class EarlierAnswers:
         text = BackoffModel(past.longest, prompt)
         copies = Copies(text, past)
         past_match = past.automaton.follow(NO_MATCH, prompt[-past.longest :])
-        # As a drafter calibrates while it writes this answer; what is learned here counts from the next answer on.
+        # Calibrated during this answer, as a drafter would be. `self.calibration` learns from it after the answer.
         calibration = Calibration(past.longest, self.calibration)
         outcomes: list[tuple[int, int, float, int]] = []
         holds = False

@@ -1,4 +1,4 @@
-"""Fusion, our own method: one tree from every free source, grown by estimated probability and cut where it pays.
+"""Fusion, our own method: one tree from all sources that need no forward, cut where more nodes would not pay.
 
 Each source distributes the escape mass, the probability that the sources before it left for unseen tokens:
 1. back-off over prompt and output, and over outputs of earlier requests (`BackoffModel`)
@@ -13,8 +13,8 @@ drafter's own time; k* may be 0.
 Estimates are corrected by how often they came true, for each match length and for each token that a copy would add,
 beginning with the counts of earlier answers. A token that came where a copy of at least three tokens failed is drafted
 there the next time: a model that cites its passages writes " [1]" where a passage has a full stop. Once drafts have
-lost more time than one and a half of vanilla's steps take, drafting pauses for 4 steps, then 8, up to 192, or until the
-text copies again. So text without overlap runs at about vanilla's speed.
+lost more time than one and a half steps of vanilla take, drafting pauses for 4 steps, then 8, up to 192, or until the
+output copies again. So text without overlap runs at about vanilla's speed.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class FusionDrafter(DepthDrafter):
         self._paused = False
 
     def read_past(self, past: PastOutputs) -> EarlierAnswers:
-        """Copy from these outputs from now on; to be called again after some were added to them.
+        """From now on, copy from these outputs; call this again after `past` has grown.
 
-        The counts of how well copying works are not changed.
+        The calibration does not change.
         """
         earlier = past.answers(EarlierAnswers, self.text_model.longest)
         if earlier.model is not self.past or len(earlier.model.automaton.tokens) != self._past_size:
@@ -116,7 +116,7 @@ class FusionDrafter(DepthDrafter):
         self.copies = Copies(self.text_model, past)
         self._has_other_sources = any(source is not None for source in (past, self.corpus, self.recycled))
         self._past_match, self._past_size = NO_MATCH, 0
-        # The matches of the last tree were found in other outputs.
+        # The last tree's matches may not be states of the new automaton.
         self.growth = None
         if past is not None:
             tokens = self.text_model.automaton.tokens
@@ -146,7 +146,7 @@ class FusionDrafter(DepthDrafter):
         return growth.tree(num_draft) if num_draft else TokenTree.chain(context[-1])
 
     def change_curve(self, curve: CostCurve) -> None:
-        """Cut further drafts by this cost curve."""
+        """From now on, cut drafts by this cost curve."""
         self.curve = curve
         self.step_costs = step_costs(curve, 0)
 
@@ -202,7 +202,7 @@ class FusionDrafter(DepthDrafter):
             growth.past_matches.append(self.past.automaton.trace(growth.past_matches[parent], token)[0])
 
     def _expand(self, growth: Growth, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
-        """Push the children of a node that may pay.
+        """Push those children of a node that may pay.
 
         `prob`: the node's path probability. `previous`: the token before the node's.
         """
@@ -219,7 +219,7 @@ class FusionDrafter(DepthDrafter):
                 heappush(heap, (-prob * share, node, rank, token, share))
 
     def _estimate(self, growth: Growth, node: int, floor: float, previous: int) -> dict[int, float]:
-        """The probabilities of tokens after a node; of those below `floor` some are left out. Records its prediction.
+        """The probabilities of the tokens after a node, and record its prediction. Tokens below `floor` may be missing.
 
         `previous`: the token before the node's.
         """
@@ -241,7 +241,7 @@ class FusionDrafter(DepthDrafter):
     def _add_other_sources(
         self, probs: dict[int, float], mass: float, floor: float, previous: int, current: int
     ) -> None:
-        """Add the estimates of the sources that do not copy to `probs`. Together they distribute `mass`.
+        """Add to `probs` the estimates of the sources that do not copy. Together they distribute `mass`.
 
         Frequent tokens with a probability below `floor` are left out.
         """
@@ -303,7 +303,7 @@ class FusionDrafter(DepthDrafter):
         return text[-2] if len(text) > 1 else -1
 
     def _append(self, tree: TokenTree, verdict: Verdict, last: int) -> None:
-        """Append the output tokens; `last` is the last node of `growth` on the accepted path."""
+        """Append the output tokens; `last` is the last node on the accepted path that is a node of `growth`."""
         output, growth, previous = verdict.output(tree), self.growth, self._previous()
         self.text_model.automaton.extend(output)
         if self.past is not None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 class Holding:
     """Corrects the estimates of a copy's later tokens by the ratio of actual to expected failures.
 
-    A copy whose first token came true is mostly continued: what ends a copy would have ended it there already.
+    A copy whose first token was right usually goes on: what ends a copy would have ended it there already.
     So the product of the estimates for single tokens is too low for a long copy. Only tokens after an accepted draft
     token are corrected and counted, and only if one of them is likelier than all others together.
 
     `earlier`: what earlier answers showed, from which this one starts; it is not changed. The prior is `PRIOR` expected
-    failures, of which half come.
+    failures, half of which occurred.
 
     >>> holding = Holding()
     >>> holding.factor()
@@ -37,7 +37,7 @@ class Holding:
             self.expected, self.failures = share * earlier.expected, share * earlier.failures
 
     def factor(self) -> float:
-        """What to multiply the estimate of a failure by."""
+        """The factor by which to multiply the estimated probability of a failure."""
         return min(self.HIGHEST, max(self.LOWEST, self.failures / self.expected))
 
     def revise(self, probs: dict[int, float]) -> dict[int, float]:

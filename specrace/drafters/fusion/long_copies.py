@@ -15,7 +15,7 @@ from specrace.drafters.fusion.holding import Holding
 from specrace.ngrams.past import PastOutputs
 
 # With earlier answers to copy from, a draft token must yield this many tokens for the cost of a one-row forward. Chosen
-# on 120 questions drawn from the corpus, where 2 and 3 yielded 0.6 % fewer tokens for their cost.
+# on 120 questions drawn from the corpus, where 2 and 3 each yielded 0.6 % fewer tokens for their cost.
 WORTH = 2.5
 
 
@@ -38,7 +38,7 @@ class LongCopyFusion(FusionDrafter):
 
     def __init__(self, inputs: DrafterInputs, *, corpus: bool, past: bool, recycling: bool) -> None:
         super().__init__(inputs, corpus=corpus, past=past, recycling=recycling)
-        # Node -> the likeliest token after it and its probability, not corrected; of nodes below the root.
+        # Node below the root -> the likeliest token after it, and that token's uncorrected probability.
         self._expected: dict[int, tuple[int, float]] = {}
         self._has_earlier = past and bool(inputs.past)
         earlier = self.read_past(PastOutputs.of(inputs.past)).holding if self._has_earlier else None
@@ -61,12 +61,12 @@ class LongCopyFusion(FusionDrafter):
         costs, knots = self.step_costs.costs, self.step_costs.knots
         heap: list[Candidate] = []
         node, prob, expected = 0, 1.0, 0.0
-        # The maximum of expected draft tokens less what they cost, and the number of draft nodes that reaches it.
+        # The maximum of expected draft tokens less their cost, and the number of draft nodes at which it is reached.
         best, num_draft = 0.0, 0
         self._frequent_factor = self.calibration.factor(0, 1.0)
 
         def gain(count: int) -> float:
-            """What `count` draft nodes may yield, if those that are not known yet are as likely as the last one."""
+            """The expected draft tokens of `count` nodes less their cost, if those to come are as likely as this."""
             return expected + prob * (count - node) - WORTH * (costs[count] - 1.0)
 
         while node < budget:
@@ -75,8 +75,8 @@ class LongCopyFusion(FusionDrafter):
                 break
             negative_prob, parent, _, token, share = heappop(heap)
             prob = -negative_prob
-            # Between two knots the gain is linear, or flat after it fell, so its maximum is at a knot. The next node's
-            # gain is asked first because it is mostly enough.
+            # Between two knots the gain is linear, or flat after a fall, so its maximum is at a knot. The next node is
+            # checked first, because its gain usually suffices.
             if gain(node + 1) <= best and all(gain(knot) <= best for knot in knots if knot > node):
                 break
             self._add(growth, parent, token, share)

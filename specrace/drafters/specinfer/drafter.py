@@ -5,7 +5,7 @@ Verification" (2023).
 
 The paper's tree has one token at depth 1, one at depth 2, three after that, and then one after each of the three, down
 to depth 8. That is the default on a GPU; on a CPU, where rows cost more, it ends at depth 3. The tokens are the models'
-likeliest. With `sampled` they are drawn, and rejection sampling tries all draws at a place one after the other
+likeliest. With `sampled` they are drawn, and rejection sampling tries all draws below a node one after the other
 (`specrace.core.multi_branch`). Trees of several models are merged; the paper trains them to complement each other, and
 here they are what `--draft-model` names.
 """
@@ -26,7 +26,7 @@ from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, DepthDrafter, DrafterInputs, Flag
 from specrace.drafters.specinfer.model_tree import TreeReader, tree_size
 
-# Its stream of random numbers (see `specrace.drafters.draft_model`).
+# SpecInfer's stream of random numbers (see `specrace.drafters.draft_model`).
 STREAM = 4
 GROUP = "Draft tokens"
 
@@ -97,7 +97,7 @@ class SpecInferDrafter(DepthDrafter):
         )
 
     def note(self, tree: TokenTree) -> Note:
-        """The models and the shape of the tree; and for each draft token, which models drafted it, how likely."""
+        """The models, the tree's shape, and for each draft token which models drafted it with which probability."""
         drafted_by: dict[int, Counter[str]] = {}
         for name, node, prob, _ in self._guesses:
             drafted_by.setdefault(node, Counter())[f"{name} {prob:.0%}"] += 1

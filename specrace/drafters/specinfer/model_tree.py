@@ -64,8 +64,8 @@ class TreeReader:
     ) -> None:
         self.name = model.name
         self.widths, self.random = widths, random
-        # The first forward of a step reads the last root and the accepted tokens, and looks at the new root. The last
-        # forward looks at the root and all nodes but the deepest.
+        # The first forward of a step reads the last root and the accepted tokens, and scores the new root. The last
+        # forward scores the root and all nodes but the deepest.
         rows = max(len(widths) + 2, 1 + tree_size(widths[:-1]))
         self.session = model.session(inputs.params, inputs.room, row_counts(rows))
         # The number of tokens of the text that the session has read.
@@ -75,7 +75,7 @@ class TreeReader:
         """A tree of at most `budget` draft tokens, none deeper than `depth`, within the model's context.
 
         How many tokens are drawn after a node never depends on these tokens, because verification would then change the
-        target's distribution: where only n more nodes fit, n tokens are drawn, even if some of them are the same.
+        target's distribution: where only n more nodes fit, n tokens are drawn, even if some turn out to be equal.
         """
         tree = ModelTree(TreeBuilder(context[-1]))
         unread = context[self.read : -1]
@@ -116,7 +116,7 @@ class TreeReader:
 
 
 def tree_size(widths: Sequence[int]) -> int:
-    """The number of draft tokens of a tree with `widths` tokens after each node of each depth.
+    """The number of draft tokens of a tree; `widths[i]` is the number of tokens after each node of depth i.
 
     >>> tree_size((1, 1, 3, 1))
     8

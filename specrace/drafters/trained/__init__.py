@@ -1,1 +1,1 @@
-"""Drafters whose trees are all a trained head's."""
+"""The drafters that draft with nothing but a trained head."""

@@ -1,9 +1,9 @@
 """Block: a trained head guesses several tokens in one forward, without reading its own guesses.
 
-Sources: DFlash (arXiv 2602.06036), and DSpark (arXiv 2607.05147), which adds a bias by the token before.
+Sources: DFlash (arXiv 2602.06036), and DSpark (arXiv 2607.05147), which adds a bias that depends on the token before.
 
 The sources draft one chain. The tree is ours: its nodes are those of the highest path probability, as if guesses at
-different places were independent, and it is cut where another row stops paying. At a temperature above 0 guesses are
+different positions were independent, and it is cut where another row stops paying. At a temperature above 0 guesses are
 ranked with the noise that the target will use at that position.
 """
 

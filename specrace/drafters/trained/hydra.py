@@ -2,7 +2,7 @@
 
 Source: Ankner et al., "Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding" (2024).
 
-Medusa's heads guess each place without knowing the draft tokens before it, so many of their combinations make no sense.
+Medusa's heads guess each position without knowing the draft tokens before it, so many combinations make no sense.
 Hydra's heads also read these tokens, at the price of one forward for each level of the tree. The paper's tree is fixed;
 here it is chosen at each step by the heads' probabilities, and ends where another level or row stops paying. Its
 typical acceptance, which changes the text, is not built.

@@ -1,9 +1,9 @@
-"""Medusa: heads beside the target's output layer guess the tokens at several places at once.
+"""Medusa: heads beside the target's output layer guess the tokens at several positions at once.
 
 Source: Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads" (2024).
 
-Each head reads the hidden state of the last accepted token and guesses one place further ahead, whatever the tokens in
-between. The paper's tree of 63 nodes is fixed; here it is chosen at each step by the heads' probabilities, and cut
+Each head reads the hidden state of the last accepted token and guesses one position further ahead, whatever the tokens
+in between. The paper's tree of 63 nodes is fixed; here it is chosen at each step by the heads' probabilities, and cut
 where another row stops paying. The paper's typical acceptance, which changes the text, is not built.
 """
 

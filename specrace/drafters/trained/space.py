@@ -10,8 +10,8 @@ last accepted token are the ones that saw the right text: their outputs are the 
 beside the tree. They are never drafted, accepted or counted as tokens, and their ids cannot be chosen.
 
 Verification is by match, so every text is the target's own. At a temperature above 0, SPACE's code accepts a guess with
-the probability p/q; where it rejects, it draws from p and not from the part of p that exceeds q, which prefers the
-tokens that were guessed. Here guesses are ranked with the noise that the target will use at that position.
+the probability p/q; after a rejection, it draws from p and not from the residual max(p - q, 0), which favours the
+guessed tokens. Here guesses are ranked with the noise that the target will use at that position.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SpaceDrafter(DepthDrafter):
         self.depth = depth
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """The guesses of the last step, at most `budget`; also sets how many masks the tree gets below each node."""
+        """A chain of at most `budget` guesses of the last step; also sets the number of masks below each node."""
         size = max(0, min(self.depth, self.head.depth, budget))
         self.head.begin(context[-1])
         # At least one token is emitted in this step, so the next step needs fewer guesses than this one.
@@ -88,7 +88,7 @@ class SpaceDrafter(DepthDrafter):
         return builder.build()
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Do nothing: the session gets the outputs at the masks below the last accepted token."""
+        """Do nothing: the head's session reads the outputs at the masks below the last accepted token."""
 
     def note(self, tree: TokenTree) -> Note:
         """How many rows the forward has, and each draft token's depth and probability."""

@@ -141,8 +141,9 @@ class ModDrafter(LlamaCppDrafter):
 class CacheDrafter(LlamaCppDrafter):
     """ngram-cache: drafts up to eight tokens, each the most frequent one after the last 4, 3, 2 or 1 tokens.
 
-    A token must be frequent enough; ties go to the token that was first seen later. The prompt is counted together with
-    the first output token, then the tokens of each step separately. So n-grams that span two steps are not counted.
+    A token must be frequent enough; of two equally frequent ones, the one that was first seen later wins. The prompt is
+    counted together with the first output token, then the tokens of each step separately. So n-grams that span two
+    steps are not counted.
 
     1 2 3 was followed by 9, and 1 2 3 9 by 4. After three tokens or more a single count is enough, after two it is not:
 

@@ -187,10 +187,10 @@ class MapKDrafter(LlamaCppDrafter):
 
 
 class MapK4vDrafter(MapKDrafter):
-    """ngram-map-k4v: ngram-map-k, but it drafts only an m-gram at least twice as frequent as all others after the key.
+    """ngram-map-k4v: drafts an m-gram only if it followed the key at least twice as often as all others together.
 
-    A key counts up to four m-grams, and drafts from its lookup number `min_hits` on. The occurrence that a lookup
-    matched is counted once more by the next lookup.
+    The rest is ngram-map-k. A key counts up to four m-grams, and drafts from its lookup number `min_hits` on. The
+    occurrence that a lookup matched is counted once more by the next lookup.
 
     1 2 was followed by 3 9 both times:
 

@@ -3,7 +3,7 @@
 Source: NVIDIA/TensorRT-LLM, tensorrt_llm/_torch/speculative/ngram.py (0249976), sa_worker.py (0260785) and
 suffix_automaton.py, cpp/tensorrt_llm/kernels/speculativeDecoding/suffixAutomaton/ (suffixAutomaton.h, b120c7c),
 tensorrt_llm/llmapi/llm_args.py after pull request 12130. `max_draft_len` has no default in the engine; the defaults
-here are those of its documents.
+here are those of its documentation.
 """
 
 from __future__ import annotations
