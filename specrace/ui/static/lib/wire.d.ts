@@ -185,7 +185,7 @@ export interface LaneFrame {
  * time spent so far on tables of the documents and of earlier answers, which a server would build once for all
  * requests. `prefill_ms`: the time in which a draft model read the prompt, or a server answered with its first token.
  * These two times are on no clock, like the target's prefill. `served`: not None if a server decoded it. `reference`:
- * the server's lane with which this lane is compared, or this lane itself if it is that one; "" for vanilla.
+ * the server's lane with which this lane is compared, itself if it is that lane; "" if it is compared with vanilla.
  */
 export interface LaneInfo {
   lane: string;
@@ -648,7 +648,7 @@ export interface Served {
   together: boolean;
 }
 
-/** The machine's cost curve: the cost `ratio` of a forward over so many `rows`, after `context` tokens of text. */
+/** The machine's cost curve: the cost `ratio` of a forward over each number of `rows`, after `context` tokens. */
 export interface ShownCurve {
   rows: number[];
   ratio: number[];
@@ -743,9 +743,9 @@ export interface Status {
  * that has the tokenizer.
  * `drafted`: the number of draft tokens of a server's step, whose tree lacks the rejected ones; None if the server did
  * not report it, and in our own lanes, whose trees have all of them.
- * `checks`, under rejection sampling only: p, q and the coin of each draft token up to the first rejected one; of a
- * tree, of each draw that was tried, with the node of each in `checked_nodes`, which is None for a chain. `note`: the
- * drafter's details.
+ * `checks`, under rejection sampling only: p, q and the coin of each test; a chain has one for each draft token up to
+ * the first rejected one, a tree one for each draw that was tried. `checked_nodes`: the node of each test in a tree;
+ * None for a chain. `note`: the drafter's details.
  */
 export interface Step {
   type: "step";
