@@ -58,8 +58,8 @@ def test_in_a_batch_a_row_of_one_request_is_a_row_of_each() -> None:
         shared = curve.in_batch(batch, 12)
         for rows in (1, 12):
             assert shared.at(rows) == pytest.approx(curve.at(batch * rows) / curve.at(batch))
-        # Between these ends only the corners of the curve are points of the batch's, up to whole rows.
+        # In between, the batch's curve only has points near those of the original, rounded to whole rows.
         assert all(abs(shared.at(rows) * curve.at(batch) - curve.at(batch * rows)) < 0.2 for rows in range(1, 13))
-        own = curve.contexts[0].ratio
-        assert shared.row_ms == pytest.approx(6.0 * CostCurve(curve.rows, own).at(batch) / batch)
+        context_ratio = curve.contexts[0].ratio
+        assert shared.row_ms == pytest.approx(6.0 * CostCurve(curve.rows, context_ratio).at(batch) / batch)
     assert curve.in_batch(1, 12) is curve and curve.in_batch(4, 1).at(1) == 1.0

@@ -1,4 +1,4 @@
-"""CSV that a spreadsheet shows as it is."""
+"""CSV in which no text becomes a formula of a spreadsheet."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_places_are_chosen_independently() -> None:
     drafts = np.array([[0, 1], [1, 1], [1, 1]])
     p = np.array([[0.5, 0.5], [0.1, 0.9], [0.5, 0.5]])
     q = np.array([[[0.9, 0.1]] * 2, [[0.9, 0.1]] * 2, [[0.0, 1.0]] * 2])
-    # At the second place the second draw would have p = 1, but the first was accepted.
+    # In the second row the second draw would have p = 1, but the first was accepted.
     coins = np.array([[0.9, 0.5], [0.99, 0.0], [0.6, 0.0]])
     chosen, tokens, tried = choose(drafts, p, q, coins, np.array([0.0, 0.0, 0.5]))
     assert (chosen.tolist(), tokens.tolist()) == ([1, 0, 2], [1, 1, 0])

@@ -1,7 +1,7 @@
 """Trees of draws have the target's distribution; three rules that are slightly wrong do not.
 
 The target and two drafters are Markov chains over five letters with known transition matrices. The first drafter is so
-sharp that it often draws a letter twice. The test calls the `choose` that lanes use, at 100,000 places at once.
+sharp that it often draws a letter twice. The test calls the `choose` that lanes use, for 100,000 texts at once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BROAD = np.array(
         [0.05, 0.05, 0.3, 0.3, 0.3],
     ]
 )
-# The drafters whose draws are tried at each place, in this order.
+# The drafters whose draws are tried for each letter, in this order.
 ORDERS = {
     "three of one drafter": (SHARP, SHARP, SHARP),
     "two and one": (SHARP, SHARP, BROAD),

@@ -1,4 +1,4 @@
-"""The contract of all drafters, then worked examples of each drafter's rule."""
+"""The contract of all drafters; worked examples of some drafters' rules; the registry and its options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.parts import VOCAB, continuation, function_lane, inputs, markov, rand
 
 NAMES = tuple(METHODS)
 DRAFTING = tuple(name for name in METHODS if name != "vanilla")
-# Options for the short texts of these tests. By default these drafters match 12 tokens and draft 48.
+# By default these drafters match 12 tokens and draft 48, too many for the short texts of these tests.
 SHORT_TEXT_OPTIONS = {f"llamacpp-{mode}": {"size_n": 1, "size_m": 4} for mode in ("simple", "map-k", "map-k4v")}
 
 

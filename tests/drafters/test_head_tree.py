@@ -1,4 +1,4 @@
-"""Trees grown with a head: what pays is drafted, probabilities are corrected, and a head that loses is left alone."""
+"""Trees grown with a head: what pays is drafted, probabilities are corrected, and a bad head is asked rarely."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FREE_ROWS = CostCurve((1, 99), (1.0, 1.0))
 
 
 class Guesser:
-    """A head that guesses the next number and the one after it, with given probabilities at each depth."""
+    """A head that guesses t + 1, t + 2, ... after a token t, with the probabilities `probs` at every depth."""
 
     room = 1 << 20
 
@@ -74,7 +74,7 @@ def test_by_default_four_guesses_are_drafted_after_each_token(build: type[EagleD
 
 def test_the_likeliest_paths_are_continued() -> None:
     tree = drafter_of(Guesser(0.7, 0.2), price=0.001, width=2).propose((4, 5), budget=12, depth=3)
-    # The likeliest third token comes after the two likeliest.
+    # The likeliest path, 6 7 8, is continued to depth 3.
     assert (8, 3) in zip(tree.tokens, tree.depths, strict=True)
 
 
@@ -84,7 +84,7 @@ def test_levels_that_share_a_forward_cost_one() -> None:
     tree = drafter.propose((4, 5), budget=4, depth=2)
     assert tree.num_draft == 2 and drafter.note(tree).facts["forwards of the head"] == 1
     assert drafter.rate(tree) == pytest.approx((1 + 0.6 + 0.36) / (1 + 2.0))
-    # One level takes a whole forward, too, and three take two.
+    # One level takes a forward, too, and three levels take two.
     for depth, forwards in ((1, 1), (3, 2)):
         drafter = drafter_of(Guesser(0.9, levels_per_forward=2), price=0.2, width=1)
         tree = drafter.propose((4, 5), budget=4, depth=depth)
@@ -103,7 +103,7 @@ def test_a_rate_is_tokens_over_the_cost_of_rows_and_forwards() -> None:
     tree = drafter.propose((4, 5), 1)
     assert tree.num_draft == 1 and drafter.rate(tree) == pytest.approx(1.9 / (1.25 + 0.25))
     assert drafter.rate_unasked(tree, 1) == pytest.approx(1.9 / 1.25)
-    # A larger tree counts as one of the largest size of this step.
+    # A tree larger than this step's budget costs what one of that budget does.
     assert drafter.rate(drafter_of(Guesser(0.9), width=1).propose((4, 5), 2)) == pytest.approx(2.71 / 1.5)
 
 
@@ -115,10 +115,10 @@ def test_rows_that_cost_more_than_they_yield_are_not_drafted() -> None:
 
 
 def test_another_level_is_asked_for_only_if_it_may_pay() -> None:
-    cheap, dear = Guesser(0.6), Guesser(0.6)
+    cheap, expensive = Guesser(0.6), Guesser(0.6)
     drafter_of(cheap, price=0.01).propose((4, 5), 8)
-    drafter_of(dear, price=0.4).propose((4, 5), 8)
-    assert cheap.forwards > dear.forwards == 1
+    drafter_of(expensive, price=0.4).propose((4, 5), 8)
+    assert cheap.forwards > expensive.forwards == 1
 
 
 def test_probabilities_are_corrected_by_how_often_they_came_true() -> None:
@@ -145,7 +145,7 @@ def test_a_correction_is_the_share_of_what_the_head_expected() -> None:
         tree = drafter.propose((4, 5), 1)
         assert tree.probs is not None and tree.probs[1] <= 1.0
         drafter.observe(tree, step_verdict(tree, (6, 7)))
-        # Both start at 4; the correction does not count in what the head expected.
+        # Hits and expected hits start at 4; expected is what the head gave, 0.9, before the correction.
         assert drafter.confidence.at(1) == pytest.approx((4 + count) / (4 + 0.9 * count))
     sure = drafter_of(Guesser(0.99), width=1)
     sure.confidence = drafter.confidence

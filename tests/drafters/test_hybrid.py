@@ -17,7 +17,7 @@ from tests.drafters.test_head_tree import Guesser
 from tests.parts import step_verdict
 
 COPIED = (1, 2, 3) * 4 + (1, 2)
-# A text in which no token occurs twice, and one that goes on with a new token: fusion has nothing to draft.
+# A text in which no token occurs twice, and one that ends in a new token: fusion has nothing to draft after either.
 NEW = (*range(20, 60), 8)
 UNKNOWN = (*range(20, 60), *COPIED, 9)
 GENTLE = CostCurve((1, 33), (1.0, 1.6))
@@ -76,18 +76,18 @@ def test_the_tree_that_should_yield_more_for_its_cost_is_verified() -> None:
     context = (1, 2, 3, 1, 2, 4, 1, 2)
     head = Guesser(0.01)
     hybrid = hybrid_of(context, head)
-    # Its trees have yielded much so far.
+    # The head's trees have yielded much so far.
     hybrid._sum_rates = 99.0
     tree = hybrid.propose(context, 4)
     assert head.forwards == 1 and tree.num_draft and set(tree.tokens) <= set(context)
 
 
 def test_after_the_heads_steps_fusion_knows_the_text() -> None:
-    """A fusion that is told the same text in its own steps drafts the same next."""
+    """Its automaton is that of a fusion drafter that observed the same text in its own steps."""
     rng = random.Random(4)
     context = (5, 9)
     hybrid = hybrid_of(context, Guesser(0.9))
-    # Its trees have yielded much so far.
+    # The head's trees have yielded much so far.
     hybrid._sum_rates = 1e6
     fusion = FusionDrafter(DrafterInputs(context, 99, curve=GENTLE))
     asked = 0
@@ -154,7 +154,7 @@ def test_what_counts_is_the_mass_that_fusion_leaves_at_the_next_token(
     copied = builder.build()
     head = Guesser(0.9)
     hybrid = hybrid_of(NEW, head, price=0.5)
-    # Its trees have yielded much so far.
+    # The head's trees have yielded much so far.
     hybrid._sum_rates = 99.0
     monkeypatch.setattr(hybrid.fusion, "propose", lambda *_: copied)
     hybrid.propose(NEW, 4)

@@ -93,7 +93,7 @@ def test_simple_copies_what_followed_the_latest_occurrence(prompt: Text, output:
                 return draft if len(draft) >= n else ()
         return ()
 
-    # Asserts that every draft is the rule's.
+    # This asserts that every draft is the rule's.
     checked_drafts(METHODS["llamacpp-simple"].build(inputs(prompt), size_n=n, size_m=m), prompt, output, rule)
 
 
@@ -185,7 +185,7 @@ def test_map_k4v_counts_the_matched_occurrence_at_every_lookup() -> None:
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(0, 4), st.integers(1, 6))
 @settings(max_examples=60)
 def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int, n_min: int, n_max: int) -> None:
-    """The rule uses a table without hashes. Like the pool it gets the prompt, then new tokens once there are 32."""
+    """The rule's table has no hashes. Like the pool, it gets the prompt, and new tokens once there are more than 32."""
     added = max(0, len(prompt) - n)
     table = {tuple(prompt[start : start + n]): prompt[start + n] for start in range(len(prompt) - n)}
     low_drafts, length = 0, 0
@@ -215,7 +215,7 @@ def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int
         return text[n : n + length]
 
     options = {"n_match": n, "n_min": n_min, "n_max": n_max}
-    # Asserts that every draft is the rule's.
+    # This asserts that every draft is the rule's.
     checked_drafts(METHODS["llamacpp-mod"].build(inputs(prompt), **options), prompt, output, rule)
 
 
@@ -277,7 +277,7 @@ def test_cache_counts_within_the_prompt_and_within_each_step(prompt: Text, outpu
                 break
         return text[len(context) :]
 
-    # Asserts that every draft is the rule's.
+    # This asserts that every draft is the rule's.
     checked_drafts(METHODS["llamacpp-cache"].build(inputs(prompt)), prompt, output, rule)
 
 
@@ -344,7 +344,7 @@ def test_a_list_verifies_the_draft_of_the_first_drafter_that_has_one(prompt: Tex
     list_drafter = METHODS["llamacpp-list"].build(
         inputs(prompt), **ALL_OFF | SHORT_SIZES | {"simple": True, "mod": True, "size_n": 3}
     )
-    # Asserts that every draft is the rule's.
+    # This asserts that every draft is the rule's.
     checked_drafts(list_drafter, prompt, output, rule)
 
 

@@ -1,4 +1,4 @@
-"""Lookahead compared with the published layout, which is written here in the terms of the article.
+"""Lookahead compared with the published layout, which is written here in the paper's terms.
 
 The trunk is the pending token, at position base, and row 0. The token in row l, column i has position base + l + i, and
 sees trunk tokens 0 to i and rows 1 to l of column i. A token of an n-gram sees the pending token and the n-gram up to
@@ -48,7 +48,7 @@ def make_drafter(w: int, n: int, g: int, seed: int = 0, **options: bool) -> Look
 
 
 def random_targets(tree: TokenTree, rng: random.Random) -> list[int]:
-    """Random target tokens, so few different ones that branches often share nodes and pools fill."""
+    """Random target tokens, only seven different ones, so that branches often share nodes and pools fill up."""
     return [rng.randrange(2, 9) for _ in range(len(tree))]
 
 
@@ -359,7 +359,7 @@ def test_with_n_2_lookahead_is_jacobi(w: int, pool_from_prompt: bool) -> None:
             JacobiDrafter(inputs(prompt, seed=seed)),
         )
         next_token = markov(seed, vocab=9, order=1)
-        lanes = [function_lane(prompt, one, next_token, num_draft=w - 1, max_new_tokens=40) for one in drafters]
+        lanes = [function_lane(prompt, drafter, next_token, num_draft=w - 1, max_new_tokens=40) for drafter in drafters]
         trees: list[list[TokenTree]] = [[], []]
         for lane, seen in zip(lanes, trees, strict=True):
             while not lane.end:
@@ -397,7 +397,7 @@ def test_without_pool_from_prompt_the_pool_starts_empty() -> None:
 
 @pytest.mark.parametrize(("n", "w", "g", "budget"), [(3, 5, 0, 40), (4, 5, 3, 40), (5, 15, 7, 40), (5, 8, 7, 9)])
 def test_a_scored_lookahead_pays_for_the_window_that_it_would_draft(n: int, w: int, g: int, budget: int) -> None:
-    """Without n-grams of the text, a full window is all that is drafted."""
+    """With an empty pool, the draft is the full window alone."""
     drafter, rng, pending = make_drafter(w, n, g), random.Random(1), 5
     for _ in range(n - 1):
         drafter.pool = NGramPool(0)

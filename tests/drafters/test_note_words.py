@@ -86,7 +86,7 @@ def test_note_of_the_trigram_and_the_bigram() -> None:
     assert bigram.note(bigram.propose((1, 2), 0)).rows == (
         NoteRow("Rows of the table", "bigram, seen 3×", (3, 4), (2, 1), (2,)),
     )
-    # A longer draft has a note of eight rows.
+    # A note has at most eight rows.
     assert len(bigram.note(bigram.propose((1, 2), 30)).rows) == 8
 
 

@@ -107,7 +107,7 @@ def test_note_of_lookahead_has_its_window_and_pool_hits(prompt: tuple[int, ...])
         pool = [row for row in rows if row.group == "Pool"]
         assert step.note.facts["pool hits"] == len(pool)
         for column in range(len(window[0]) if window else 0):
-            # Every column hangs from its trunk token, and the trunk begins with the pending token.
+            # Every column is a path below its trunk token, and the trunk begins with the pending token.
             node = 0
             for token in window[0][1 : column + 1]:
                 node = tree.children[node][token]
@@ -197,7 +197,7 @@ def test_the_note_of_the_widest_window_is_cut() -> None:
 
 
 class SlowNoteDrafter:
-    """A drafter with long notes, each of which takes 60 s on the clock that it provides."""
+    """A drafter with long notes, each of which takes 60 s on `clock`."""
 
     def __init__(self) -> None:
         self.num_notes = 0
@@ -259,7 +259,7 @@ def test_invalid_notes_are_refused(change: dict[str, Any]) -> None:
 def test_token_texts_are_added_to_a_note() -> None:
     note = Note({}, (NoteRow("g", "l", (1, 2), after=(3, 4)),)).with_texts(lambda token: f"<{token}>")
     assert note.rows[0].pieces == ("<1>", "<2>") and note.rows[0].after_text == "<3><4>"
-    # The ids stay beside the texts.
+    # The token ids are kept.
     assert replace(note.rows[0], pieces=()).tokens == (1, 2)
 
 

@@ -29,7 +29,7 @@ def verdict_of(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
 
 
 def without_copy(prompt: Sequence[int], **options: bool) -> RecyclingDrafter:
-    """A drafter of token recycling as published, which copies nothing."""
+    """Token recycling as published: it copies nothing."""
     return RecyclingDrafter(inputs(prompt), copy=False, **options)
 
 

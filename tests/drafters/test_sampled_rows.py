@@ -21,7 +21,7 @@ ORDERS = ("bigram", "trigram")
 
 
 def sampled_drafter(name: str, vocab: int = SMALL, seed: int = 0, prompt: tuple[int, ...] = TEXT, **values: Any) -> Any:
-    """A sampling drafter on TEXT, by default at temperature 1. `values`: its options, and `params` and `corpus`."""
+    """A sampling drafter, by default at temperature 1. `values` are its options, and `params` and `corpus`."""
     params = values.pop("params", SamplingParams(1.0))
     corpus = values.pop("corpus", None)
     return METHODS[name].build(DrafterInputs(prompt, vocab, seed, corpus, params=params), sampled=True, **values)
@@ -48,7 +48,7 @@ def test_q_has_a_distribution_for_each_draft_token(name: str, vocab: int) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "vocab", "params"),
-    [  # each parameter meets every value of the two others
+    [  # pairwise: any two values occur together in some case
         ("bigram", SMALL, SamplingParams(1.0)),
         ("trigram", LARGE, SamplingParams(1.0)),
         ("bigram", LARGE, SamplingParams(0.5)),
@@ -75,7 +75,7 @@ def test_draft_tokens_are_drawn_from_q(name: str, vocab: int, params: SamplingPa
 
 
 def test_q_is_the_smoothed_row() -> None:
-    """After 1 2 came 3 twice and 0 once. After 4 2 came 0, so after 2 alone 3 and 0 came twice each."""
+    """1 2 was followed by 3 twice and by 0 once, and 4 2 by 0. So 2 alone was followed by 3 and by 0 twice each."""
     bigram, trigram = ({3: 2, 0: 2}, {3: 2, 0: 1})
     for name, counts in (("bigram", bigram), ("trigram", trigram)):
         drafter = sampled_drafter(name)

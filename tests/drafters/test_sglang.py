@@ -139,7 +139,7 @@ def test_documents_get_their_budget_of_nodes() -> None:
 
 @pytest.mark.parametrize("by_probability", [False, True])
 def test_earlier_requests_are_in_the_trie(by_probability: bool) -> None:
-    """After 5 came 6 twice and then 7 in earlier outputs, and 8 in this output."""
+    """5 was followed by 6 twice and then by 7 in earlier outputs, and by 8 in this output."""
     past = ((5, 6, 9), (5, 6, 9), (5, 7))
     drafter = METHODS["sglang-ngram"].build(inputs((3,), past=past), match_type_prob=by_probability, num_draft_tokens=7)
     assert drafter.propose((3, 5, 8), 99).num_draft == 0

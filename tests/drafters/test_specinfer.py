@@ -22,9 +22,9 @@ SAMPLING = SamplingParams(1.0)
 
 
 class Ranked:
-    """A draft model that ranks the same tokens everywhere, the first with a probability of 0.4; it notes what it reads.
+    """A draft model with one ranking of tokens for every context; a token's probability is 0.4 divided by its rank.
 
-    It is its own session.
+    It is its own session, and `calls` records what it reads.
     """
 
     prefill_ms = 0.0
@@ -79,7 +79,7 @@ def test_each_level_is_one_forward_over_the_tree_so_far() -> None:
     assert [(unread, len(seen), nodes) for unread, seen, nodes in model.calls] == [
         ([], 1, [0]), ([], 2, [1]), ([], 3, [2]), ([], 6, [3, 4, 5]),
     ]  # fmt: skip
-    # 1 and 1 were accepted and 8 came after them: these are read, and 8 is the root, which never is.
+    # 1 and 1 were accepted: the old root and both are read now. The bonus, 8, is the new root, which is in the tree.
     drafter.observe(tree, step_verdict(tree, [1, 1, 8, *[0] * 6]))
     model.calls.clear()
     drafter.propose((*PROMPT, 1, 1, 8), 20)
@@ -89,7 +89,7 @@ def test_each_level_is_one_forward_over_the_tree_so_far() -> None:
 
 @pytest.mark.parametrize(("options", "rows"), [({"depth": 1}, 3), ({}, 5), ({"depth": 8}, 18)])
 def test_graphs_are_captured_for_the_largest_forward(options: dict[str, int], rows: int) -> None:
-    """After a draft that was accepted whole, or on the last level."""
+    """The largest forward follows a wholly accepted draft, or is the last level's."""
     captured: list[Sequence[int]] = []
 
     class Recording(Ranked):
@@ -127,7 +127,7 @@ def test_a_budget_is_shared_by_the_models_and_trees_are_merged() -> None:
     tree = drafter.propose(PROMPT, 6)
     assert (tree.tokens, tree.parents) == ((5, 1, 1, 2, 4), (-1, 0, 1, 1, 1))
     assert [len(model.calls) for model in models] == [2, 2]
-    # Three of five for the first, and two for the second, which are nodes already; then two of four for each.
+    # Of five tokens the first model drafts three; the second drafts two that the first had. Of four, each drafts two.
     tree = drafter.propose(PROMPT, 5)
     assert (tree.tokens, tree.parents) == ((5, 1, 1, 2), (-1, 0, 1, 1))
     assert drafter.propose(PROMPT, 4).tokens == (5, 1, 1)
@@ -196,15 +196,15 @@ def test_draws_name_their_node_and_the_distribution_they_were_drawn_from() -> No
             path = [tree.tokens[number] for number in tree.path_to(tree.parents[node])]
             expected = CopyingSession(context[:-1], 99).distribution([*path])
             assert draws.q[row] == pytest.approx(expected)
-        first_places = [node for node in draws.nodes if not tree.parents[node]]
-        # Four of each model, however many nodes they are.
-        assert len(first_places) == 8
-        num_repeated += 8 - len(set(first_places))
+        root_draws = [node for node in draws.nodes if not tree.parents[node]]
+        # Each model draws four tokens after the root; equal ones share a node.
+        assert len(root_draws) == 8
+        num_repeated += 8 - len(set(root_draws))
     assert num_repeated > 50
 
 
 def test_the_number_of_draws_never_depends_on_the_tokens_drawn() -> None:
-    """If a repeated token made room for another draw, the draws at a place would no longer be fair."""
+    """If a repeated token made room for another draw, the draws after a node would be biased."""
     for seed in range(20):
         drafter = sampler(seed, width=8, branch_depth=1, depth=1)
         drafter.propose((2, 3, 4, 2, 3), 3)

@@ -17,7 +17,7 @@ TEXT = (4, 5, 8, 9, 5, 7, 2, 5)
 
 
 class TwoPlaces:
-    """After the first 5 came 8 9, and after the second one 7."""
+    """A session that matches two places: the first 5 was followed by 8 9, and the second by 7."""
 
     depth = room = levels_per_forward = 100
     nearest: tuple[int, float, bool] | None = (0, 0.93, True)

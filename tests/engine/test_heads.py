@@ -58,7 +58,7 @@ class RecordingHead:
 
 
 class HeadTarget(TableTarget):
-    """A target with these heads only; `levels`, `opened` and `scored` hold what was read, opened and scored."""
+    """A target with heads; records prompts' `levels`, sessions' arguments (`opened`), rows of forwards (`scored`)."""
 
     def __init__(self, **heads: Head) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ def test_everything_that_a_lane_with_a_head_runs_is_warmed_up() -> None:
     warm_up_heads(setup_of(target))
     assert head.opened == [(SPEC.sampling_params(), 5 + 2)]
     assert target.opened == [(5 + 2, SPEC.sampling_params(), 0, row_counts(6), head)]
-    # Each size twice; then one row five times on the clock, and once more to commit it.
+    # Each size twice; then one row five times to measure it, and once more, which is kept.
     assert target.scored == [rows for rows in warm_up_rows([5]) for _ in range(2)] + [1] * 6
     assert head.asked == [([()], 4), ([(8,), (9,)], 4)] * 5
 

@@ -111,7 +111,7 @@ def random_trees(seed: int) -> Callable[[Sequence[int], int], TokenTree]:
 
 
 def wide_and_deep(context: Sequence[int], _budget: int) -> TokenTree:
-    """Every token of the vocabulary under the root, and so the target's; then a chain below the last one."""
+    """Every token of the vocabulary under the root, so the target's is among them; then a chain below the last one."""
     builder = TreeBuilder(context[-1])
     for token in range(VOCAB):
         builder.add(0, token)
@@ -120,7 +120,7 @@ def wide_and_deep(context: Sequence[int], _budget: int) -> TokenTree:
 
 
 def merged_duplicates(context: Sequence[int], _budget: int) -> TokenTree:
-    """A tree built from paths of which some are repeated; the builder merges these."""
+    """A tree built from paths, some of them repeated; the builder merges these."""
     builder = TreeBuilder(context[-1])
     for start in (0, 1, 0, 0, 1):
         builder.add_path(context[start : start + 4])

@@ -237,7 +237,7 @@ def test_the_waited_time_is_0_where_the_system_does_not_count_it(monkeypatch: py
 def test_a_wait_between_the_two_reads_of_the_clock_is_not_counted(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, preempted_read: int
 ) -> None:
-    """In one of 150 races on a busy machine, a build time of 1 ms was recorded as -4 ms: the recording did not open."""
+    """Such a wait once made a build time of 1 ms into -4 ms, so that the recording could not be opened."""
     num_reads = 0
 
     def perf_counter() -> float:
@@ -502,7 +502,7 @@ def test_closing_a_race_early_restores_all_threads(machine: Machine) -> None:
     assert target.used_threads == 2
 
 
-# The figures that decide whether a race was disturbed.
+# The numbers that decide whether a race was disturbed.
 
 
 def test_pace_range_and_jump_share() -> None:

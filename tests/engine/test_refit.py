@@ -89,7 +89,7 @@ def test_measured_ratios_are_medians_over_rounds(monkeypatch: pytest.MonkeyPatch
     session = SimpleNamespace(score=lambda tree: scored_sizes.append(len(tree)), keep=kept_paths.append)
     target: Any = SimpleNamespace(session=lambda *_, **__: session)
 
-    # In ms, for 1, 4 and 8 rows. Disturbed are the whole third round, 4 rows in the fourth, and 8 rows in the last.
+    # In ms, for 1, 4 and 8 rows. The third round, 4 rows in the fourth, and 8 rows in the last one were disturbed.
     times = iter([2.0, 3.0, 5.0, 2.0, 3.0, 5.0, 20.0, 30.0, 50.0, 4.0, 60.0, 10.0, 2.0, 3.0, 0.5])
 
     def timed(run: Any) -> tuple[float, float]:

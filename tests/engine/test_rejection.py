@@ -28,7 +28,7 @@ from tests.parts import CopyingModel, TableTarget, softmax
 
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
 LANES = ("vanilla", "bigram", "trigram", "trie")
-# Several draws of two models at the first place, many of them of the same token.
+# Two models draw two tokens each after the root, many of them equal.
 BRANCHES = {"specinfer": {"width": 2, "branch_depth": 1, "models": 2}}
 REJECTION: dict[str, Any] = {"temperature": 0.8, "verifier": "rejection", "max_new_tokens": 24}
 
@@ -40,7 +40,7 @@ def target() -> TableTarget:
 
 @pytest.fixture(scope="module")
 def events(target: TableTarget) -> list[Event]:
-    """A race of which two lanes are verified by rejection sampling."""
+    """A race in which two lanes are verified by rejection sampling."""
     return list(race(target, PROMPT, RaceSpec(LANES, **REJECTION)))
 
 
@@ -83,7 +83,7 @@ def test_steps_record_a_check_for_each_verified_draft_token(events: list[Event])
 
 
 def test_a_tree_records_each_draw_that_was_tried_with_its_node(tmp_path: Path) -> None:
-    """A place's draws are tried until one is accepted; its recording passes the check of recordings."""
+    """The draws after a node are tried until one is accepted; the race's recording passes the check of recordings."""
     lane = str(parse_lane("specinfer:branch_depth=1:models=2:width=3"))
     target = TableTarget(4, order=1, scale=1.0, vocab=6)
     target.drafting = CopyingModel(vocab=6)

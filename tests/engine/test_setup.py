@@ -94,7 +94,7 @@ def test_the_whole_curve_is_reported_unless_it_was_refitted(monkeypatch: pytest.
     assert started(RecordingTarget(), spec).about["cost_curve"] is None
     assert started(RecordingTarget(), spec, curve=BY_CONTEXT).about["cost_curve"] == BY_CONTEXT.as_json()
     monkeypatch.setattr(refit_module, "measure", lambda _setup, rows: [40.0] * len(rows))
-    # Only for large models are the costs measured again: now every tree costs 40 times one row.
+    # Costs are measured again for large models only; here every tree then costs 40 times one row.
     large = RecordingTarget(parameters=refit_module.MIN_PARAMETERS)
     event = started(large, spec, curve=BY_CONTEXT)
     reported = event.about["cost_curve"]

@@ -19,7 +19,7 @@ SIZES = {"intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads
 
 
 def write_head(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
-    """Write a head's folder; returns it."""
+    """Write a head's folder, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
@@ -27,7 +27,7 @@ def write_head(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Te
 
 
 def offsets(ids: Sequence[int]) -> Tensor:
-    """`d2t` of these tokens: their distances from their places."""
+    """The `d2t` of a shortlist: each token's id minus its index."""
     return torch.tensor(ids) - torch.arange(len(ids))
 
 
@@ -36,7 +36,7 @@ def _random(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def layer_tensors(generator: torch.Generator, target: Target, prefix: str, inputs: int) -> dict[str, Tensor]:
-    """The tensors of a layer whose attention reads `inputs` numbers a row."""
+    """The tensors of a layer whose attention reads rows of `inputs` numbers."""
     width, hidden = target.config.hidden_size, SIZES["intermediate_size"]
     size = width // SIZES["num_attention_heads"]
     keys = size * SIZES["num_key_value_heads"]
@@ -62,7 +62,7 @@ def base_config(target: Target, **changes: Any) -> dict[str, Any]:
 
 
 def eagle_one(folder: Path, target: Target, *, seed: int = 0, ids: Sequence[int] = (), **changes: Any) -> Path:
-    """An EAGLE-1 head; with `ids`, it drafts these tokens only. A tensor among the changes replaces one."""
+    """An EAGLE-1 head; with `ids`, it drafts these tokens only. A tensor in `changes` replaces the one of its name."""
     generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
     tensors = layer_tensors(generator, target, "layers.0.", width)
     tensors |= {"fc.weight": _random(generator, width, 2 * width), "fc.bias": _random(generator, width)}
@@ -105,7 +105,7 @@ def block(
     rank: int = 0,
     **changes: Any,
 ) -> Path:
-    """A block head: DFlash's, or DSpark's with a bias of this rank by the token before; see `eagle_one`."""
+    """A DFlash head; with `rank`, a DSpark head, whose bias by the previous token has this rank; see `eagle_one`."""
     generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
     size = width // SIZES["num_attention_heads"]
     tensors: dict[str, Tensor] = {}
@@ -119,7 +119,7 @@ def block(
         tensors[f"{name}.weight"] = 1 + _random(generator, width)
     tensors["fc.weight"] = _random(generator, width, 2 * width)
     config: dict[str, Any] = {"num_hidden_layers": layers, "block_size": 4}
-    # A target of one layer has only the first.
+    # A target of one layer has layer 0 only.
     config["dflash_config"] = {"target_layer_ids": [0, min(1, target.num_layers - 1)], "mask_token_id": 2}
     if ids:
         tensors["d2t"] = offsets(ids)
@@ -178,9 +178,9 @@ def vllm_medusa(
 
 
 def speculators(folder: Path, target: Target, *, ids: Sequence[int] = (), **changes: Any) -> Path:
-    """An EAGLE-3 head as speculators writes it, with the name of its class and its layer's config nested.
+    """An EAGLE-3 head as the library speculators writes it: it names its class and nests its layer's config.
 
-    The changes may set `fc_norm` or `norm_before_fc`, whose weights are then written.
+    If `changes` sets `fc_norm` or `norm_before_fc`, the weights of these norms are written, too.
     """
     eagle_three(folder, target, ids=ids, prefix="layers.0.")
     generator, width = torch.Generator().manual_seed(9), target.config.hidden_size
@@ -210,13 +210,13 @@ def hydra(
     plus: bool = False,
     **changes: Any,
 ) -> Path:
-    """Hydra heads of two blocks; `own`: with output layers of their own; `plus`: as Hydra++'s code names and has them.
+    """Hydra heads of two blocks; `own`: with output layers of their own; `plus`: Hydra++ heads, with its names.
 
-    A tensor among the changes replaces one.
+    A tensor in `changes` replaces the one of its name.
     """
     generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
     tensors: dict[str, Tensor] = {}
-    # Hydra++ counts a dropout before each block and each output layer.
+    # In Hydra++ a dropout before each block and output layer takes a number, too.
     blocks, output = ((1, 3), ".1") if plus else ((0, 1), "")
     for head in range(depth):
         name = f"hydra_mlp.{head}"

@@ -117,7 +117,7 @@ def test_a_missing_folder_is_refused(target: Target, tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"eagle_aux_hidden_state_layer_ids": [2, 3, 9]}, "level 9, and the target has the levels 0 to 5"),
-        # Inside eagle_config a number is a layer's: its output is the level one higher.
+        # Inside eagle_config a number names a layer, whose output is the next higher level.
         ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 5]}}, "level 6"),
         ({"norm_before_fc": True}, "no tensor input_norm.weight"),
         ({"eagle_config": {"norm_before_fc": True}}, "no tensor input_norm.weight"),
@@ -238,7 +238,7 @@ def test_a_block_heads_layers_are_counted_as_its_config_counts_them(
 
 
 def test_a_block_guesses_from_its_first_row_where_the_config_says_so(target: Target, tmp_path: Path) -> None:
-    """speculators' names: the layer's config nested, tensors of training beside the head's own."""
+    """In speculators' layout the layer's config is nested, and the file also has tensors that a race does not need."""
     folder = folders.block(tmp_path / "head", target, rank=2)
     config = json.loads((folder / "config.json").read_text())
     for extra, depth in (({}, 4), ({"sample_from_anchor": False}, 3)):
@@ -258,7 +258,7 @@ def test_a_t2d_that_disagrees_with_d2t_is_refused(target: Target, tmp_path: Path
 
 
 class Payload:
-    """An object that a pickle would make by calling a function."""
+    """An object whose unpickling calls a function."""
 
     def __reduce__(self) -> Any:
         return print, ("this must not run",)

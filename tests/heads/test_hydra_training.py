@@ -1,4 +1,4 @@
-"""Hydra as a module: it trains what a session computes."""
+"""Hydra's module for training computes what a session guesses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEPTHS = 3
 
 @torch.no_grad()
 def test_training_computes_what_a_session_guesses(tmp_path: Path) -> None:
-    """For every token of an answer as the pending token, and the true tokens after it as the drafts."""
+    """Checked with every token of an answer as the pending token, and the true tokens after it as the draft."""
     target = Target(tiny_model("llama"), name="llama")
     generator = torch.Generator().manual_seed(1)
     head = Hydra(HeadConfig.fitting(target.config, VOCAB, num_heads=DEPTHS))

@@ -1,4 +1,4 @@
-"""Where training starts: states that follow linearly from state and token are guessed at every depth of a chain."""
+"""Where training starts: if a state is linear in the last state and token, heads guess it at every depth."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def random_batch(levels: int) -> tuple[Batch, list[tuple[Tensor, int, Tensor]]]:
 
 
 def initialized(head: Any) -> Any:
-    """The head with random weights, and norms that are not one."""
+    """The head with random weights, its norms included."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in head.parameters():
@@ -56,9 +56,9 @@ def initialized(head: Any) -> Any:
 
 
 def draft_chain(head: Eagle | Eagle3, ids: Tensor, states: Tensor, root: int, embeddings: Tensor) -> list[Tensor]:
-    """The outputs of a chain whose root is token number `root`: everything is computed anew, one pair at a time.
+    """The outputs of a draft chain whose root is token number `root`, computed without a cache, depth by depth.
 
-    `ids` [T] of one conversation, `states` [T-1, levels, d]. Draft tokens are the true ones.
+    `ids` [T] and `states` [T-1, levels, d] are those of one conversation, whose next tokens are the draft.
     """
     attention = head.decoder.self_attn
     hidden = list(head.enter(states[None, :root])[0])
@@ -109,7 +109,7 @@ def test_medusa_guesses_further_tokens_from_one_state(embeddings: Tensor) -> Non
 
 
 def test_a_block_guesses_from_what_comes_before_its_pending_token(embeddings: Tensor) -> None:
-    """Each block anew, from the states of its own conversation before its pending token, in a batch of its own."""
+    """Each block is recomputed in a batch of its own, from the states before its pending token."""
     head = initialized(Block(CONFIG))
     batch, conversations = random_batch(LEVELS)
     trained = head.guesses(batch, embeddings[batch.ids], 9)
@@ -119,7 +119,7 @@ def test_a_block_guesses_from_what_comes_before_its_pending_token(embeddings: Te
             alone = collate([(ids[: place + 1], place, states[:place])])
             outputs = head.guesses(alone, embeddings[alone.ids], CONFIG.num_heads)
             torch.testing.assert_close(trained[0][row, place - start], outputs[0][0, 0], atol=1e-5, rtol=1e-4)
-            # The later rows of the last block have no token to guess, so they are not returned.
+            # The last block's later rows have no token to guess and are not returned, so three tokens are appended.
             padded = collate([(torch.cat([ids[: place + 1], ids[:3]]), place, torch.cat([states[:place], states[:3]]))])
             outputs = head.guesses(padded, embeddings[padded.ids], CONFIG.num_heads)
             for depth in range(1, min(CONFIG.num_heads, len(ids) - place)):
@@ -150,8 +150,8 @@ def test_names_of_weights_are_those_of_the_published_layouts() -> None:
     layer = products | {"post_attention_layernorm"}
     assert eagle == {"fc", "fc.bias"} | {f"layers.0.{name}" for name in layer}
     eagle3 = {name.removesuffix(".weight") for name in Eagle3(CONFIG).state_dict()}
-    own = {f"midlayer.{name}" for name in layer | {"input_layernorm", "hidden_norm"}}
-    assert eagle3 == {"fc", "norm", "lm_head"} | own
+    midlayer = {f"midlayer.{name}" for name in layer | {"input_layernorm", "hidden_norm"}}
+    assert eagle3 == {"fc", "norm", "lm_head"} | midlayer
     block = {name.removesuffix(".weight") for name in Block(CONFIG).state_dict()}
     normed = {f"layers.0.{name}" for name in layer | {"input_layernorm", "self_attn.q_norm", "self_attn.k_norm"}}
     assert block == {"fc", "hidden_norm", "norm", "mask_embedding"} | normed

@@ -79,15 +79,15 @@ def check_same_guesses(folder: Path, other: Path, target: Target) -> None:
 @pytest.mark.parametrize("ids", [(), IDS], ids=["all tokens", "a shortlist"])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_head_is_the_same_in_every_layout(name: str, ids: tuple[int, ...], target: Target, tmp_path: Path) -> None:
-    write, own, other = LAYOUTS[name]
+    write, layout, other = LAYOUTS[name]
     first, there, back = write(tmp_path / "first", target, ids=ids), tmp_path / "there", tmp_path / "back"
     convert(first, other, there)
-    convert(there, own, back)
+    convert(there, layout, back)
     check_same_guesses(first, there, target)
     check_same_guesses(first, back, target)
-    # Not every layout is the other one under other names only because nothing was renamed.
+    # Tensors have other names in another layout, so two different files were compared above.
     tensors, renamed, restored = (load_file(folder / "model.safetensors") for folder in (first, there, back))
-    assert (tensors.keys() == renamed.keys()) == (own == other)
+    assert (tensors.keys() == renamed.keys()) == (layout == other)
     assert tensors.keys() == restored.keys()
     assert all(torch.equal(tensors[tensor], restored[tensor]) for tensor in tensors)
 
@@ -106,7 +106,7 @@ def test_the_config_of_speculators_is_nested_as_its_library_nests_it(target: Tar
 
 
 def test_rows_of_all_tokens_are_cut_to_the_token_map(target: Target, tmp_path: Path) -> None:
-    """vLLM takes a shortlist's rows itself from output layers of the whole vocabulary."""
+    """Like vLLM, we take a shortlist's rows from output layers of the whole vocabulary."""
     folder = folders.vllm_medusa(tmp_path / "head", target)
     tensors = load_file(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
@@ -118,7 +118,7 @@ def test_rows_of_all_tokens_are_cut_to_the_token_map(target: Target, tmp_path: P
 
 
 def test_a_pickle_becomes_safetensors(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the command, whose names for one output layer share a tensor in the pickle."""
+    """The command converts a pickle in which the names of three output layers share one tensor."""
     folder = folders.medusa(tmp_path / "head", target, own=True)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()

@@ -33,7 +33,7 @@ def test_only_weights_stored_in_16_bits_are_packed() -> None:
     weight = torch.randn(32, 32)
     assert len(Product(weight, None, CPU, torch.float32).weight)
     narrow = weight.to(torch.bfloat16)
-    # The plain copy is given up, where the weight is not the target's own.
+    # The plain copy is freed, unless the weight is the target's own.
     assert not len(Product(narrow, None, CPU, torch.float32).weight)
     own = Product(narrow, None, CPU, torch.bfloat16, may_copy=False)
     assert own.weight.data_ptr() == narrow.data_ptr()

@@ -34,7 +34,7 @@ from tests.model.forward.test_graphs import FakeCapturer
 from tests.models import WIDE, tiny_model
 from tests.parts import EOS, VOCAB, random_prompt, random_tree
 
-# A shortlist, with the end of a text.
+# A shortlist, with the end-of-text token.
 IDS = (EOS, 3, 4, 7, 9, 12, 13, 20, 31)
 Guess = Callable[[Target, Sequence[int], Tensor, Sequence[int]], Tensor]
 
@@ -172,14 +172,14 @@ def plain_block(
 
 
 def plain_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int]) -> Tensor:
-    """Logits of the head for the place after `path`, from the last token's feature but one."""
+    """Logits of the head for the token after `path`, from the feature of the token before the pending one."""
     feature, head = hidden_states(target, text[:-1])[-1][-1], len(path)
     row = feature + silu(linear(feature, tensors[f"{head}.0.linear.weight"], tensors[f"{head}.0.linear.bias"]))
     return linear(row, target.model.get_output_embeddings().weight)
 
 
 def plain_vllm_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int]) -> Tensor:
-    """Logits of the head for the place after `path`, over the tokens of its output layer."""
+    """Logits of the head for the token after `path`, over the tokens of its output layer."""
     row, head = hidden_states(target, text[:-1])[-1][-1], len(path)
     for block in range(2):
         name = f"blocks.{head}.layers.{block}"
@@ -190,7 +190,7 @@ def plain_vllm_medusa(tensors: dict[str, Tensor], target: Target, text: Sequence
 def plain_hydra(
     tensors: dict[str, Tensor], target: Target, text: Sequence[int], path: Sequence[int], *, plus: bool = False
 ) -> Tensor:
-    """Logits of the head for the place after `path`, which read the state before the pending token and all since."""
+    """Logits of the head for the token after `path`, from the state before the pending token and all tokens since."""
     head, blocks = len(path), ("1", "3") if plus else ("0", "1")
     state = hidden_states(target, text[:-1])[-1][-1]
     if plus:
@@ -220,6 +220,7 @@ def plain_prefix_layer(tensors: dict[str, Tensor], target: Target, features: Ten
     return states
 
 
+# Kind -> the writer of a head, its plain recomputation, the target's number of layers, and the depth of a draft.
 KINDS: dict[str, tuple[Callable[..., Path], Callable[..., Tensor], int, int]] = {
     "eagle one": (folders.eagle_one, plain_eagle_one, 2, 4),
     "eagle one, compiled": (folders.eagle_one, plain_eagle_one, 2, 4),
@@ -266,9 +267,9 @@ def _expected(logits: Tensor, ids: Sequence[int], k: int) -> list[tuple[int, flo
 def test_a_session_guesses_what_a_plain_recomputation_gives(
     kind: str, ids: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over steps with random accepted paths, with skipped steps and rejected drafts, and in a second session.
+    """Checked over steps with random accepted paths, some of them without a draft, and for a second text.
 
-    The cache is full after some steps, and grows.
+    The head's cache is full after some steps, and grows.
     """
     for module in (eagle, hydra):
         monkeypatch.setattr(module, "_GROWTH", 0)
@@ -360,7 +361,7 @@ def _race(target: Target, spec: RaceSpec, prompt: Sequence[int] = (3, 4, 5, 6, 3
 
 
 def test_the_target_as_its_own_head_is_accepted_whole(tmp_path: Path) -> None:
-    """Every draft token but those after the text's end; with its numbers shuffled the head fails."""
+    """Every draft token is accepted. With the rows of its first layer shifted, the head fails."""
     target = oracle(tmp_path)
     target.eos_ids = frozenset()
     assert _acceptance(target) == 1.0

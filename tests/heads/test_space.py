@@ -1,4 +1,4 @@
-"""Masks: they see what they should in every way of running a model, are no tokens of any tree, and change no text."""
+"""Masks: they see what they should in every way of running a model, never become tokens, and change no text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def plain_logits(head: SpaceHead, tokens: Sequence[int]) -> Tensor:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_masks_see_the_text_up_to_the_last_accepted_token(way: str, tmp_path: Path) -> None:
-    """Over random trees and accepted paths, and with fewer masks than there are; the tree's logits are vanilla's."""
+    """Checked with random trees, accepted paths and numbers of masks. A tree's logits are those without masks."""
     target, rng = WAYS[way](), random.Random(way)
     head = space_head(target, tmp_path / "masks")
     text = list(random_prompt(rng))
@@ -112,7 +112,7 @@ def test_training_guesses_what_a_race_guesses(tmp_path: Path) -> None:
 
 
 def test_without_masks_a_race_calls_the_same_forward(tmp_path: Path) -> None:
-    """A session with masks beside it neither replaces the replay nor is called by it."""
+    """A session with masks makes a forward of its own, once; a session without them still calls the replay."""
     target = WAYS["fused"]()
     head = space_head(target, tmp_path / "masks")
     replay = target.replay = RecordingReplay(target)
@@ -138,9 +138,9 @@ def test_masks_change_no_text(way: str, temperature: float, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_masks_are_rows_and_no_tokens(temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The forward has (k + 1) rows for each node of the tree that a step reports, drafted and emitted tokens are words.
+    """With k masks, a forward has 1 + k rows for each node of the step's tree, and no mask is drafted or emitted.
 
-    No mask is left below a token after which nothing is emitted.
+    There are no more masks than the next step may draft tokens.
     """
     target, rows = llama(tmp_path), list[int]()
     target.eos_ids = frozenset()
@@ -160,9 +160,9 @@ def test_masks_are_rows_and_no_tokens(temperature: float, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_masks_that_know_the_future_are_accepted_whole(temperature: float, tmp_path: Path) -> None:
-    """Logits at the masks that are the target's own for that text and position: every draft token is accepted.
+    """With the target's own logits in place of the masks', every draft token is accepted.
 
-    With guesses one place too early it fails.
+    With those of one position before, some are rejected.
     """
     target, text = llama(tmp_path), list(PROMPT)
     target.eos_ids = frozenset()
@@ -178,8 +178,8 @@ def test_masks_that_know_the_future_are_accepted_whole(temperature: float, tmp_p
                 super().read_masks(logits, tokens)
                 if not len(logits):
                     return
-                places = [self._count + 1 + depth - shift for depth in range(len(logits))]  # noqa: B023
-                self._logits = torch.cat([target.plain_logits(text[:place])[-1:] for place in places])
+                ends = [self._count + 1 + depth - shift for depth in range(len(logits))]  # noqa: B023
+                self._logits = torch.cat([target.plain_logits(text[:end])[-1:] for end in ends])
 
         head = target.heads["space"]
         head.after = lambda prompt, _, head=head, kind=Knowing: Prompted(head, len(prompt) - 1, kind)

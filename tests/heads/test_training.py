@@ -90,7 +90,7 @@ def work(model_folder: Path, passages: Path, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @torch.inference_mode()
 def test_a_batch_is_answered_like_single_prompts(temperature: float) -> None:
-    """Greedily token for token, and at any temperature with the states of a plain forward."""
+    """Greedy answers are those of plain `generate`; at any temperature, features are the states of a plain forward."""
     model = tiny_model("llama")
     prompts = [[5, 9, 3], [7, 2, 8, 4, 6, 1], [11, 12]]
     rows = generate(
@@ -112,14 +112,14 @@ def test_a_batch_is_answered_like_single_prompts(temperature: float) -> None:
 
 
 def test_rows_that_end_leave_the_batch() -> None:
-    """Ends that differ from row to row; the rows that go on are answered as alone."""
+    """Rows end at different lengths, and each is answered as if it were alone."""
     model = tiny_model("llama")
     prompts = [[token, token + 1] for token in range(2, 14)]
     alone = [generate(model, [prompt], [0.0], max_new_tokens=12, ends=[])[0].ids.tolist() for prompt in prompts]
     ends = sorted({ids[2 + number % 9] for number, ids in enumerate(alone)})
     together = generate(model, prompts, [0.0] * len(prompts), max_new_tokens=12, ends=ends)
     for ids, row in zip(alone, together, strict=True):
-        last = next((place for place, token in enumerate(ids) if place >= 2 and token in ends), len(ids) - 1)
+        last = next((index for index, token in enumerate(ids) if index >= 2 and token in ends), len(ids) - 1)
         assert row.ids.tolist() == ids[: last + 1]
     assert len({len(row.ids) for row in together}) > 2
 
@@ -151,7 +151,7 @@ def test_questions_are_read_from_jsonl_and_text(tmp_path: Path) -> None:
 
 
 def test_data_goes_on_where_it_stopped(work: HeadWork, model_folder: Path, passages: Path, tmp_path: Path) -> None:
-    """A shard that is missing is made as before; the others are left alone."""
+    """Existing shards are not touched, and the missing ones become those of an uninterrupted run."""
     other = make_work(model_folder, tmp_path)
     list(other.make_data(passages, 1, [], rows=24))
     first = other.data / "shard-0000.safetensors"
@@ -216,20 +216,20 @@ def test_prompts_are_guessed_once_for_each_question(work: HeadWork, tmp_path: Pa
     wholes = 0
     for group in run.groups(run.training, seed=1):
         batch = run.batch(group, prompts=True)
-        # An answer beside whole conversations would be padded to their length.
+        # A group is not mixed: an answer beside whole conversations would be padded to their length.
         assert len({run.shards[shard].temperatures[number] == 0 for shard, number in group}) == 1
         for row, (shard, number) in enumerate(group):
             data = run.shards[shard]
             ids = data.ids[data.starts[number] : data.starts[number + 1]]
             first = run.first_guessed((shard, number))
             assert torch.equal(batch.guessed(1)[row][batch.is_guessed(1)[row]], ids[first:])
-            # The state from which the target drew the first of them.
+            # The first guessed token was drawn from the state of the token before it.
             states = data.conversation(number, run.levels).features[:, -1].float()
             assert torch.equal(batch.last_states(1)[row][0], states[first - 1])
             wholes += first < data.answers[number]
             assert (first < data.answers[number]) == (data.temperatures[number] == 0)
     assert wholes
-    # What is evaluated are answers alone.
+    # In the batches of an evaluation, only answers are guessed.
     tokens = sum(int(batch.is_guessed(1).sum()) for batch in run.batches(run.training))
     assert tokens == sum(len(run.answer(place)) for place in run.training)
 
@@ -256,7 +256,7 @@ def test_a_run_begins_with_the_weights_of_another(
 
 
 class KnowingHead:
-    """Guesses the right token where `knows` [depth] is true for the token before the chain; else token 0."""
+    """Guesses the right token, but the one after it at the (depth, place) pairs in `wrong_at`."""
 
     def __init__(self, batch: Batch, wrong_at: set[tuple[int, int]]) -> None:
         self.batch, self.wrong_at = batch, wrong_at
@@ -278,7 +278,7 @@ class KnowingHead:
 
 
 def test_acceptance_is_counted_along_the_chain() -> None:
-    """An answer of four tokens; a wrong first draft closes its chain, a wrong second one leaves the first accepted."""
+    """An answer of four tokens; a wrong first draft ends its chain, a wrong second one leaves the first accepted."""
     batch = collate([(torch.arange(2, 8), 2, torch.ones(5, 1, 4))])
     ids = torch.arange(40)
     right = measure(KnowingHead(batch, set()), [batch], torch.ones(40, 4), ids, ids, 3)
@@ -332,7 +332,7 @@ def test_a_head_is_evaluated_and_exported_with_its_card(trained: HeadWork, tmp_p
 def test_a_hydra_head_has_as_many_heads_as_depths(
     work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is evaluated as deep as it guesses, and exported as it is; a run of another depth does not go on with it."""
+    """It is evaluated at all its depths, and exported up to rounding; a run of another depth does not resume it."""
     monkeypatch.setattr(trainer, "HELD_OUT_EVERY", 3)
     hydra = HeadWork(replace(work.settings, folder=tmp_path, kind="hydra"))
     hydra.data, hydra.target = work.data, work.target
@@ -351,7 +351,7 @@ def test_a_hydra_head_has_as_many_heads_as_depths(
 
 
 def test_masks_alone_are_trained_and_exported(work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The target stays as it is, and the card says so."""
+    """The target's weights do not change, and the card says so."""
     monkeypatch.setattr(trainer, "HELD_OUT_EVERY", 3)
     space = HeadWork(replace(work.settings, folder=tmp_path, kind="space"))
     space.data, space.target = work.data, work.target
@@ -369,7 +369,7 @@ def test_masks_alone_are_trained_and_exported(work: HeadWork, tmp_path: Path, mo
 
 
 def test_a_target_is_trained_with_its_masks(work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written as a model's folder: other layers, the same embeddings, and masks that its lane gets by itself."""
+    """It is written as a model's folder: other layers, the same embeddings, and masks that its lane uses by default."""
     monkeypatch.setattr(trainer, "HELD_OUT_EVERY", 3)
     tuned = HeadWork(replace(work.settings, folder=tmp_path, kind="space-target"))
     tuned.data, tuned.target = work.data, work.target
@@ -389,7 +389,7 @@ def test_a_target_is_trained_with_its_masks(work: HeadWork, tmp_path: Path, monk
 
 
 def test_a_race_computes_the_logits_of_training(work: HeadWork, tmp_path: Path) -> None:
-    """A block head after its export, session against module, over the answers of one conversation."""
+    """The session of an exported block head guesses what the trained module does, on one conversation."""
     block = HeadWork(replace(work.settings, kind="block", folder=tmp_path))
     block.target, block.data = work.target, work.data
     list(block.train(HeadRecipe(**{**vars(RECIPE), "kind": "block", "epochs": 0.1})))
@@ -417,11 +417,11 @@ def test_a_race_computes_the_logits_of_training(work: HeadWork, tmp_path: Path) 
 
 def test_a_fingerprint_tells_targets_apart_but_not_dtypes() -> None:
     model = tiny_model("llama")
-    print_before = fingerprint(model.to(torch.bfloat16))
-    assert fingerprint(model.float()) == print_before
+    original = fingerprint(model.to(torch.bfloat16))
+    assert fingerprint(model.float()) == original
     with torch.no_grad():
         model.model.layers[1].mlp.up_proj.weight[0, 0] += 1
-    assert fingerprint(model) != print_before
+    assert fingerprint(model) != original
 
 
 def run(arguments: list[Any], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

@@ -35,7 +35,7 @@ QUESTIONS = (
     "Does Medusa need training?",
 )
 NUM_DRAFT = 6
-# With rows that cost nothing, a request drafts in a batch as alone, which is what `score` forecasts.
+# If rows cost nothing, a request drafts the same in a batch as alone; `score` forecasts it alone.
 FREE = CostCurve((1, 33), (1.0, 1.0))
 
 
@@ -164,7 +164,7 @@ def test_earlier_answers_are_drafted_from_as_forecast(transcripts: list[Transcri
 
 @pytest.mark.parametrize("num_draft", [4, 16])
 def test_answers_that_end_while_others_go_on_are_drafted_from(transcripts: list[Transcript], num_draft: int) -> None:
-    """Also by requests that started before, or were preempted when the answer was added."""
+    """This includes requests that had started before the answer was added, or were preempted at that time."""
     rng, accepted = random.Random(7), dict[bool, int]()
     for past in (False, True):
         runner = runner_of(transcripts * 2, num_draft, past=past)

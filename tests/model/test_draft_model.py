@@ -146,7 +146,7 @@ def test_looking_at_a_tree_sees_each_path_alone_and_reads_only_the_text(name: st
         assert session.room == room - len(unread)
         rows = session.tree_distributions((), TREE, nodes)
         for node, row, best in zip(nodes, rows, likeliest, strict=True):
-            plain = plain_row(small, [*text, *(TREE.tokens[place] for place in TREE.path_to(node))])
+            plain = plain_row(small, [*text, *(TREE.tokens[ancestor] for ancestor in TREE.path_to(node))])
             expected = plain.softmax(-1)[0].topk(3)
             assert [token for token, _ in best] == expected.indices.tolist()
             assert [prob for _, prob in best] == pytest.approx(expected.values.tolist(), abs=1e-4)

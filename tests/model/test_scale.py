@@ -76,7 +76,8 @@ def test_a_step_needs_little_memory_besides_the_store(target: Target) -> None:
         after = target.peak_memory()
         if before is None or after is None:
             pytest.skip("this system does not report peak memory")
-        # Float32 masks of [rows, columns], a layer's keys and values repeated for grouped queries, and 32 MiB of slack.
+        # 16 float32 arrays of [rows, columns], for masks and for a layer's keys and values repeated over query heads,
+        # and 32 MiB of slack.
         assert after - before < 16 * 4 * len(TREE) * (context + ROOM) + (32 << 20)
 
 

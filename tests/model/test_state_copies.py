@@ -49,7 +49,7 @@ def plain_places(target: Target, text: Sequence[int]) -> list[tuple[int, float, 
 
 
 def plain_copy(text: Sequence[int], index: int, count: int) -> list[int]:
-    """The first tokens of a copy from a place; one that reaches the text's end goes on with what it copied."""
+    """The first `count` tokens of a copy; one that reaches the text's end continues with its own tokens."""
     copied = list(text)
     for step in range(count):
         copied.append(copied[index + 2 + step])
@@ -57,7 +57,7 @@ def plain_copy(text: Sequence[int], index: int, count: int) -> list[int]:
 
 
 def test_places_and_copies_are_those_of_a_plain_recomputation() -> None:
-    """Over steps with random accepted paths, steps without a draft, more tokens than room, and a second request."""
+    """Checked over steps with random accepted paths, some without a draft, with more tokens than room, on two texts."""
     target = target_of(**WIDE)
     for seed in range(2):
         rng = random.Random(seed)

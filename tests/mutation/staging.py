@@ -1,4 +1,4 @@
-"""Makes a copy of the project in which mutmut mutates one group of modules, and where a stopped run can continue."""
+"""Makes a copy of the project, in which mutmut mutates one group of modules and can continue a stopped run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _forget_if_tests_changed(folder: Path, tests: Sequence[str]) -> None:
-    """If the tests changed, make mutants run again that no test killed, and forget which test reaches which code."""
+    """If the tests changed, let unkilled mutants run again, and forget which test reaches which code."""
     paths = [ROOT / test for test in tests if test.startswith("tests/")]
     files = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
     files |= {*(ROOT / "tests").rglob("*parts.py"), ROOT / "tests" / "models.py"}
@@ -70,7 +70,7 @@ def _forget_if_tests_changed(folder: Path, tests: Sequence[str]) -> None:
 
 
 def forget_unkilled(folder: Path) -> None:
-    """Make every mutant run again that no test killed, including those that timed out."""
+    """Make every mutant that no test killed run again, including those that timed out."""
     for meta in (folder / "mutants").rglob("*.meta"):
         values = json.loads(meta.read_text(encoding="utf-8"))
         codes = values["exit_code_by_key"]

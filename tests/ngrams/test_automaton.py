@@ -76,7 +76,7 @@ def test_substrings_with_the_same_end_positions_share_a_state(text: list[int], s
 
 @given(text=TOKENS, tokens=TOKENS, n=st.integers(1, 6), split=st.integers(0, 30))
 def test_a_match_is_the_longest_continued_suffix(text: list[int], tokens: list[int], n: int, split: int) -> None:
-    """The match is right after any tokens, whether they follow the text's own suffix or no match."""
+    """The match is correct whatever tokens follow, from the text's own suffix on or from no match on."""
     automaton = build(text, n, split)
     suffix = longest_suffix(text, text, n - 1)
     assert automaton.suffix() == (state_of(automaton, suffix), len(suffix))

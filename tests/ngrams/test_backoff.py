@@ -24,7 +24,7 @@ def estimate(model: BackoffModel, context: MatchState) -> Estimate:
 
 
 def test_the_estimate_by_hand() -> None:
-    """After (1, 2) came 3, once; after (2,) came 3 twice and 4 once.
+    """(1, 2) was followed by 3 once; (2,) by 3 twice and by 4 once.
 
     A context that was continued C times, by D different tokens, keeps C / (C + 2 D) of the mass.
     """
@@ -166,7 +166,7 @@ def test_a_given_automaton_is_not_built_again() -> None:
 
 
 def test_worked_example_of_contexts_with_several_continuations() -> None:
-    """After 1 2 came 3 and 4, which leaves 4/6; after 2 also 6, which leaves 6/9 of that."""
+    """1 2 was followed by 3 and 4, which leaves 4/6 of the mass; 2 also by 6, which leaves 6/9 of that."""
     model = BackoffModel(2, [1, 2, 3, 1, 2, 4, 5, 2, 6, 1, 2])
     probs: dict[int, float] = {}
     assert model.blend(model.automaton.suffix(), probs, 1.0) == pytest.approx(4 / 6 * 6 / 9)

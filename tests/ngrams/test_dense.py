@@ -15,7 +15,7 @@ CONTEXTS = [(a,) for a in range(VOCAB)] + [(a, b) for a in range(VOCAB) for b in
 
 @given(corpus=TEXT, prompt=TEXT, output=TEXT)
 def test_dense_rows_equal_the_sparse_rows(corpus: list[int], prompt: list[int], output: list[int]) -> None:
-    """The rows agree for both layers, and across the boundary between prompt and output."""
+    """The rows agree for n-grams of the corpus and of the text, also across the boundary of prompt and output."""
     below = NGramCounts()
     below.extend_apart([corpus])
     counts = NGramCounts(below=below)

@@ -17,7 +17,7 @@ def set_result_texts(rows: Rows) -> Rows:
 
 
 def replace_texts(rows: Rows, new: Callable[[int, str], str]) -> Rows:
-    """Replace all tokens' texts by those that `new` returns for a token and its text; return the rows."""
+    """Replace all tokens' texts with those that `new` returns for a token and its text; return the rows."""
     for row in rows[1:-1]:
         row["texts"] = [new(token, text) for token, text in zip(row["emitted"], row["texts"], strict=True)]
         row["pieces"] = [new(token, text) for token, text in zip(row["tree"]["tokens"], row["pieces"], strict=True)]

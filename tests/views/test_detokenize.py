@@ -121,7 +121,7 @@ def test_a_sentencepiece_tokenizers_spaces_are_not_doubled() -> None:
     core.train_from_iterator(
         ["the cat sat on the mat"] * 9, trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False)
     )
-    # A character that is not in the vocabulary, in its three bytes.
+    # A character that is not in the vocabulary, as its three bytes.
     snowman = [core.token_to_id(f"<0x{byte:02X}>") for byte in "☃".encode()]
     tokens = [*core.encode("the cat").ids, *snowman, *core.encode("sat on").ids]
     detokenizer = Detokenizer(lambda tokens_so_far: core.decode(tokens_so_far, skip_special_tokens=False))

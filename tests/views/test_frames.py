@@ -85,7 +85,7 @@ def result(lane: str, **changes: Any) -> LaneResult:
 
 
 def step(tokens: Sequence[int], accepted: int, *, lane: str = "trie", emitted: int | None = None, **more: Any) -> Step:
-    """A step whose draft is the chain `tokens` after token 0, of which `accepted` are accepted; the bonus is 9.
+    """A step whose draft is the chain `tokens` after token 0; the first `accepted` are accepted, and the bonus is 9.
 
     Only the first `emitted` tokens are emitted, if given.
     """
@@ -174,7 +174,7 @@ def test_spans_are_where_the_accepted_tokens_are_in_the_passages() -> None:
 
 
 def test_tokens_are_counted_by_origin() -> None:
-    """Counted are the target's own tokens, then copies from an unknown place, the output, the prompt, passage 0, ..."""
+    """The counts: the target's own tokens, drafts of unknown position, copies from output, prompt, passage 0, ..."""
     origins = [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]]
     assert count_sources(step((1, 2, 3, 4, 5), 5, positions=(-1, 0, 1, 3, 4, -1)), origins) == [1, 1, 1, 1, 1, 1]
     assert count_sources(step((1, 2), 1, positions=(-1, 2, 1)), origins) == [1, 0, 0, 0, 1]

@@ -134,7 +134,7 @@ ROW = {"group": "", "label": "", "tokens": [1]}
 
 
 def check_tree(rows: Rows, others: Sequence[int] = (), *, accepted: bool = True, num_checks: int | None = None) -> None:
-    """Let a step have tested the nodes that it accepted, unless told not to, and others; by default with checks."""
+    """Record that a step tested its accepted nodes, if `accepted`, and `others`; by default with a check for each."""
     step = next(row for row in rows if row["type"] == "step" and len(row["verdict"]["path"]) > 1)
     nodes = [*(step["verdict"]["path"][1:] if accepted else ()), *others]
     step |= {"checked_nodes": nodes, "checks": [CHECK] * (len(nodes) if num_checks is None else num_checks)}
@@ -252,7 +252,7 @@ def set_probs(prob: float) -> Callable[[Rows], None]:
     return lambda rows: step_of(rows, "trie")["tree"].update(probs=[prob] * len(step_of(rows, "trie")["pieces"]))
 
 
-# Description -> a change that leaves all results as they are or as the steps give them, and why it is refused.
+# Description -> a change after which the results still follow from the steps, and a part of the error message.
 CONTRADICTIONS: dict[str, tuple[Callable[[Rows], None], str]] = {
     "other texts of the same tokens": (print_other_text, "trie prints another text than a lane with the same tokens"),
     "no texts of the same tokens": (leave_out_texts, "trie prints another text than a lane with the same tokens"),

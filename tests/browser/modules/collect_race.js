@@ -1,8 +1,8 @@
 import { collectRace } from "../../../specrace/ui/static/questions/collect_race.js";
 import { listedReel } from "./fixtures.js";
 
-// Collects a race whose stream sends these messages; a text is an event without data. Returns what became of it, the
-// notes, and whether the stream was closed.
+// Collects a race whose stream sends these messages; a string is an event without data. Returns the result or the
+// error, the notes, whether the stream was closed, and whether its URL ends with the race's key.
 async function collect(messages, signal = new AbortController().signal) {
   const streams = [];
   const original = window.EventSource;

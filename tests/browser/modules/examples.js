@@ -7,7 +7,7 @@ const CARDS = [
   { name: "other", question: "How?", date: "2026-11-23T20:07:42+00:00", model: "a-model", temperature: 0 },
 ];
 
-// A page with one example button. `actions` lists the recordings played, the sentences shown, and the live races started.
+// A page with one example button. `actions` lists recordings played, sentences shown and live races started.
 // `arrives`: whether a recording reaches the stage.
 function examples(question, arrives = true) {
   const actions = [];

@@ -6,7 +6,7 @@ const theme = { ink: "#000", dim: "#555", line: "#ddd", ground: "#fff", accepted
 const hues = ["rgb(10 20 30)", "rgb(40 50 60)", "rgb(70 80 90)"];
 const LAST = new FilmPicture(filmed(), { shape: "wide", theme, hues }).length;
 
-// A picture, and the texts that it has at a time.
+// A picture drawn at a time, its texts and their places.
 function draw(reel, time, shape = "wide") {
   const picture = new FilmPicture(reel, { shape, theme, hues });
   const { width, height } = picture;

@@ -1,7 +1,7 @@
 // Inputs that the cases of several modules share.
 export const HOSTILE =
   "<img src=x onerror=window.__pwn=1> ${window.__pwn=2} {{x}} </p><script>window.__pwn=3</script> =cmd() \u202egnirts 🦉";
-// As a pane shows it, without the control character that reverses text.
+// HOSTILE as a pane shows it: without the control character that reverses text.
 export const SHOWN = HOSTILE.replace("\u202e", "");
 
 // A step whose draft has 4 nodes: "cat" and its child "sat" are accepted, "dog" is not, "ran" is never reached.

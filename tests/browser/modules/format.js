@@ -47,7 +47,7 @@ export const cases = {
       ],
     };
     const ranges = [0, 1, 2].map((lane) => describeRange(repeated, lane));
-    // Of speedups that are equal as shown there is no range.
+    // A range whose ends are shown alike is left out.
     return [
       [ranges, describeRange(null, 1)],
       [["", "2.2 to 2.7, 5 runs", ""], ""],

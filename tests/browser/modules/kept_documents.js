@@ -12,7 +12,7 @@ async function listKept() {
 export const cases = {
   "documents are kept by name until the page no longer has them": async () => {
     await keepDocuments([new File(["owls 🦉"], "a.md"), new File([""], "empty.md")]);
-    // The page is drawn: its field is still empty.
+    // The page has just been drawn: it has shown no documents yet, so none counts as removed.
     forgetOtherDocuments([]);
     await keepDocuments([new File(["more owls"], "a.md")]);
     const both = await listKept();

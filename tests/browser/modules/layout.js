@@ -5,7 +5,7 @@ import { REEL } from "./small_race.js";
 
 const [best] = makeScenes(REEL);
 
-// A chain of `length` draft tokens, of which `accepted` are accepted.
+// A chain of `length` draft tokens, the first `accepted` of them accepted.
 function chain(length, accepted) {
   const tokens = Array.from({ length: length + 1 }, (_, node) => node);
   const path = tokens.slice(0, accepted + 1);

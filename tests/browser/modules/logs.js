@@ -127,7 +127,7 @@ export const cases = {
       logs.scores.node.hidden = false;
       await logs.openFiles([LOG]);
       return [
-        // What is wrong is said once, in the line of the dialog.
+        // The error is shown once, in the dialog's status line.
         [hidden, logs.advice.node.hidden, logs.statusLine.textContent],
         [[true, true], true, "too long."],
       ];

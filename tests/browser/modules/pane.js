@@ -74,8 +74,8 @@ export const cases = {
   "the draft tokens that the row does not show are counted, while it shows the others": () => {
     const draft = { step: 0, drafted: 13, accepted: 2, accepted_texts: ["a", "b"], rejected: ["c", "d"] };
     const drafts = [draft, { ...draft, drafted: 4 }, { ...draft, drafted: null, rejected: [] }];
-    const counts = drafts.map((one) => {
-      const pane = drawPane({ ...FRAME, draft: one });
+    const counts = drafts.map((variant) => {
+      const pane = drawPane({ ...FRAME, draft: variant });
       pane.settle();
       return pane.rest.textContent;
     });

@@ -2,7 +2,7 @@ import { Pane } from "../../../specrace/ui/static/panes/pane.js";
 import { PaneRow, speedupSoFar } from "../../../specrace/ui/static/panes/pane_row.js";
 import { LANES, SERVED } from "./fixtures.js";
 
-// A row of two panes, and the lanes that it said are shown alone.
+// A row of two panes, and the lanes that it reported as shown alone.
 function drawRow() {
   const shown = [];
   const row = new PaneRow(document.createElement("div"), (lane) => shown.push(lane));

@@ -1,7 +1,7 @@
 import { Questions } from "../../../specrace/ui/static/questions/questions.js";
 import { HOSTILE, listedReel, put } from "./fixtures.js";
 
-// The open dialog, and the races that it opened. The browser keeps no list of another case.
+// The open dialog, what it did to the stage, and its status line. A list that another case left behind is discarded.
 async function open() {
   const opened = [];
   const dialog = new Questions(put(), { pause: () => opened.push("pause"), openReel: (reel) => opened.push(reel) });

@@ -1,7 +1,7 @@
 import { Start } from "../../../specrace/ui/static/stage/start.js";
 import { put } from "./fixtures.js";
 
-// A start, what it has said and done, and whether it said that a vote holds it.
+// A start, what it played and announced, and its calls of `showHeld` and `showCounting`.
 function open() {
   const log = [];
   const holds = [];

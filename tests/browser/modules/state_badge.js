@@ -12,7 +12,7 @@ export const cases = {
       LIVE,
       { ...LIVE, held: "true" },
       { ...LIVE, counting: "true" },
-      // The server has ended the race, and its playback goes on.
+      // The race has ended on the server, but the page still plays it.
       { ...LIVE, phase: "finished" },
       { ...RESULT, running: "true", again: "0" },
       { ...RESULT, running: "true", again: "3", outcome: "disturbed" },

@@ -9,7 +9,7 @@ export const cases = {
     const watched = new StopButton(stage);
     const states = [stop.disabled];
     const note = () => states.push(stop.disabled);
-    // A race that is refused, and one during whose preparation a replay goes on.
+    // First a race that is refused, then one during whose preparation a replay plays.
     for (const act of [
       () => send(stage, "requested"),
       () => send(stage, "problem", "No."),

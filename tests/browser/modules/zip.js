@@ -7,7 +7,7 @@ export const cases = {
     [crc32(bytes("123456789")), crc32(bytes(""))],
     [0xcbf43926, 0],
   ],
-  // test_modules.py reads them with Python.
+  // test_modules.py reads such a zip with Python.
   "names and contents are in the zip": async () => {
     const zip = await writeZip([
       { name: "1/ü.jsonl", file: new Blob(["{}"]) },

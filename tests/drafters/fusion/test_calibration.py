@@ -1,4 +1,4 @@
-"""Calibration of copied tokens: it learns how often they come, what comes instead, and from earlier answers."""
+"""Calibration of copied tokens: how often they come, what comes instead, and what earlier answers taught."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_worked_example_of_what_came_instead_of_a_copy() -> None:
         calibration.learn(5, 50, 0.8, token)
     assert calibration.tokens[50].instead == {51: 2, 52: 1}
     expected = 0.8 * 3.6 * (1 / 4 + 1 / 4.8 + 1 / 5.6 + 1 / 6.4)
-    # Of two expected hits in advance and these, only the two came.
+    # The prior is two hits of two expected. None of the four predictions came true.
     left = 0.8 * 2 / (2 + expected)
     probs = {50: 0.8, 51: 0.1}
     escape = calibration.revise(probs, 0.1, 50)

@@ -62,10 +62,10 @@ def path_probs(tree: TokenTree) -> list[float]:
 
 
 def test_worked_example_of_a_tree() -> None:
-    """After 2 came 3 twice: 2 / (2 + 2 * 1), times 0.9 before any calibration. The rest is split by frequency.
+    """2 was followed by 3 twice: 2 / (2 + 2 * 1), times 0.9 before any calibration. The rest is split by frequency.
 
-    Of the 8 tokens, of 4 kinds, three are 2 and two are 1; their shares are multiplied by 0.9, too. After 3 came 9
-    and 1, once each: 1 / (2 + 2 * 2).
+    Of the 8 tokens, of 4 kinds, three are 2 and two are 1; their shares are multiplied by 0.9, too. 3 was followed by
+    9 and 1, once each: 1 / (2 + 2 * 2).
     """
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     tree = fusion(prompt, longest=1).propose(prompt, 5)
@@ -380,7 +380,7 @@ def test_recycled_estimates_are_calibrated_where_no_copy_was_right() -> None:
     tree = drafter.propose([4, 5], 4)
     assert tree.tokens[:3] == (5, 8, 9)
     drafter.observe(tree, step_verdict(tree, [9, 0, 0, 0, 0]))
-    # One hit more than the 4 of the start; the two estimates, 0.25 and 0.125, are added to the 4 expected hits.
+    # The prior is 4 hits of 4 expected. It gets one hit, and the two estimates, 0.25 and 0.125, as expected hits.
     assert drafter.recycled.hits[1] == 5.0 and drafter.recycled.expected[1] == pytest.approx(4.375)
 
 
@@ -564,9 +564,9 @@ def test_of_equally_long_matches_the_text_comes_first() -> None:
 
 
 def test_shorter_contexts_are_skipped_once_little_mass_is_left() -> None:
-    """After 1 2 came 3 or 4 forty times, which leaves 4/44 of the mass to shorter contexts.
+    """1 2 was followed by 3 or 4 forty times, which leaves 4/44 of the mass to shorter contexts.
 
-    So 5, which came after 2 but not after 1 2, gets only the share of a frequent token.
+    So 5, which followed 2 but not 1 2, gets only the share of a frequent token.
     """
     text = [1, 2, 3] * 38 + [1, 2, 4] * 2 + [9, 2, 5] * 3 + [1, 2]
     children = root_children(fusion(text).propose(text, 1500))
@@ -582,12 +582,12 @@ def test_the_likeliest_token_is_calibrated_not_the_first_or_largest() -> None:
         drafter = fusion(prompt, longest=1)
         tree = drafter.propose(prompt, 1)
         drafter.observe(tree, step_verdict(tree, [4, 0]))
-        # One hit is added to the 3.6 of the start.
+        # One hit is added to the prior's 3.6.
         assert tree.tokens == (2, 4) and drafter.calibration.hits[1] == 4.6
 
 
 def test_frequent_tokens_are_calibrated() -> None:
-    """Twice a token comes that is not frequent, where 0.5 frequent tokens were expected each time."""
+    """Twice an infrequent token comes where a frequent one was expected with probability 0.5."""
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     drafter = fusion(prompt, longest=1)
     for root, target_token in ((2, 30), (30, 31)):
@@ -714,7 +714,7 @@ def test_a_note_says_how_long_a_pause_is() -> None:
 
 
 def test_a_draft_of_another_drafter_calibrates_the_prediction_at_the_root() -> None:
-    """After it, counts and matches are those of a fusion that was told the same text in its own steps."""
+    """Counts and matches are then those of a fusion drafter that observed the same text in its own steps."""
     prompt, past = [1, 2, 3, 9, 1, 2], ((1, 2, 9, 4, 5),) * 2
     follower, drafter = fusion(prompt, past_outputs=past), fusion(prompt, past_outputs=past)
     follower.propose(prompt, 4)
@@ -751,7 +751,7 @@ def test_a_copied_row_of_likely_tokens_belongs_to_the_two_tokens_before() -> Non
         context.append(token)
     assert drafter.recycled is not None
     assert drafter.recycled.rows == {(5, 6): (9,), (6, 5): (6,), (6,): (9,), (5,): (6,)}
-    # The third step's row was that of both tokens, and 9 was not in it.
+    # The third step used the row after 5 6, and 9 was not in it.
     assert drafter.recycled.hits == [4.0] * 3
     assert drafter.recycled.expected[1] == 4.0 < drafter.recycled.expected[2]
 
@@ -760,4 +760,5 @@ def test_before_a_texts_first_token_is_none() -> None:
     drafter = fusion([6], copy=True)
     bare = drafter.propose([6], 0)
     drafter.observe(bare, step_verdict(bare, [7]))
+    # -1 stands for the missing token before 6.
     assert drafter.recycled is not None and set(drafter.recycled.rows) == {(-1, 6), (6,)}

@@ -1,4 +1,4 @@
-"""Long copies: what is learned of how often copies go on, what it changes in a tree, and where drafts are cut."""
+"""Long copies: how often copies continue is learned; what that changes in a tree, and where drafts are cut."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_earlier_answers_count_up_to_a_limit_and_are_not_changed() -> None:
     assert holding.expected == pytest.approx(Holding.MAX_EARLIER) and holding.factor() == Holding.LOWEST
     holding.record(0.9, held=False)
     assert earlier.failures == Holding.PRIOR * Holding.PRIOR_RATE
-    # A few count as they are.
+    # A few failures are taken over unchanged.
     few = Holding()
     for _ in range(3):
         few.record(0.9, held=False)
@@ -72,7 +72,7 @@ def test_earlier_answers_count_up_to_a_limit_and_are_not_changed() -> None:
 
 
 def test_earlier_answers_tell_how_often_copies_went_on() -> None:
-    """Copies that never break off lower the factor; those that break off raise it; first tokens do not count."""
+    """Copies that never break off lower the factor, and others raise it; a copy's first token does not count."""
     faithful, broken = EarlierAnswers(8), EarlierAnswers(8)
     for number in range(6):
         copied = tuple(range(100 + 20 * number, 120 + 20 * number))
@@ -87,7 +87,7 @@ def test_earlier_answers_tell_how_often_copies_went_on() -> None:
     alone = EarlierAnswers(8)
     alone.add((1, 2, 3, 1), (9, 1, 8, 1))
     assert alone.holding.expected == Holding.PRIOR
-    # A first token that was expected.
+    # A single correct prediction, which follows no other, is not counted.
     alone.add((*SENTENCE, 3, 4, *SENTENCE[:4]), SENTENCE[4:5])
     assert alone.holding.expected == Holding.PRIOR
 
@@ -104,7 +104,7 @@ def test_what_is_expected_of_a_copy_is_what_earlier_answers_taught() -> None:
 
 
 def test_the_likeliest_token_counts_and_not_the_one_with_the_highest_id() -> None:
-    """After 4 5 came 6 three times, and 9 once."""
+    """4 5 was followed by 6 three times, and by 9 once."""
     prompt = (4, 5, 6) * 3 + (4, 5, 9, 4)
     answers = EarlierAnswers(8)
     answers.add(prompt, (5, 6))
@@ -137,7 +137,7 @@ def test_what_is_learned_is_whether_drafted_tokens_went_on() -> None:
 
 
 def test_with_earlier_answers_each_token_must_yield_its_worth() -> None:
-    """An unsure step drafts less than fusion's, a sure one more, and no cut would have gained more."""
+    """An unsure step drafts less than plain fusion, a sure one more, and no other cut gains more."""
     past = past_of(6)
     drafter = fusion_of(PROMPT, past)
     plain = FusionDrafter(DrafterInputs(PROMPT, 99, curve=CURVE, past=past))
@@ -147,7 +147,7 @@ def test_with_earlier_answers_each_token_must_yield_its_worth() -> None:
     probs, costs = drafter.growth.tree(len(drafter.growth.tokens)).path_probs(), drafter.step_costs.costs
     gains = [sum(probs[: size + 1]) - WORTH * costs[size] for size in range(len(probs))]
     assert gains[tree.num_draft] == max(gains)
-    # After 5 came six tokens, each once: none of them is worth a row.
+    # 5 was followed by six tokens, once each: none of them is worth a row.
     unsure = tuple(token for follower in range(6) for token in (5, 30 + follower)) + (5,)
     assert fusion_of(unsure, past).propose(unsure, 32).num_draft == 0
     assert FusionDrafter(DrafterInputs(unsure, 99, curve=CURVE, past=past)).propose(unsure, 32).num_draft > 0
@@ -162,7 +162,7 @@ def test_a_first_token_is_as_likely_as_fusion_says_and_later_ones_as_earlier_ans
 
 
 def test_the_frequent_tokens_of_a_text_are_as_likely_as_fusion_says() -> None:
-    """After a new token only the frequent ones are drafted, which were wrong before."""
+    """After a new token only frequent tokens are drafted, and these have been wrong so far."""
     context = (1, 2, 1, 3) * 8 + (50,)
     inputs = DrafterInputs(context, 99, past=past_of(1))
     drafters = LongCopyFusion(inputs, corpus=False, past=True, recycling=False), FusionDrafter(inputs)
@@ -176,7 +176,7 @@ def test_the_frequent_tokens_of_a_text_are_as_likely_as_fusion_says() -> None:
 
 @pytest.mark.parametrize("has_earlier", [False, True])
 def test_the_corpus_is_read_with_the_last_two_tokens_of_each_path(has_earlier: bool) -> None:
-    """After 20 21 comes 22, and after 21 mostly 30."""
+    """20 21 is followed by 22, and 21 mostly by 30."""
     corpus = NGramCounts()
     corpus.extend_apart([[20, 21, 22, 23]] * 9 + [[25, 21, 30]] * 30 + [[26, 22, 31]] * 30)
     past = past_of(1) if has_earlier else ()
@@ -195,7 +195,7 @@ CURVES = (
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_cut_gains_the_most_of_all_cuts(seed: int) -> None:
-    """On a flat curve every candidate is drafted, so its tree has all cuts to choose from."""
+    """On a flat curve every candidate is drafted, so that tree contains every possible cut."""
     rng = random.Random(seed)
     text = tuple(token for _ in range(12) for token in (*rng.choice(((1, 2, 3, 4, 5), (3, 4, 6, 2))), rng.randrange(9)))
     past = PastOutputs()

@@ -114,7 +114,7 @@ def test_step_costs_include_drafting_time() -> None:
 
 def test_calibration_counts_expected_hits_and_hits() -> None:
     calibration = Calibration(2)
-    # At the start nine of ten expected hits came, and half of those in earlier outputs.
+    # The prior: nine of ten expected hits came, and half of those expected in earlier outputs.
     assert (calibration.hits, calibration.expected) == ([3.6, 3.6, 3.6, 2.0, 2.0], [4.0] * 5)
     calibration.update(1, 0.5, True)
     calibration.update(1, 0.25, False)

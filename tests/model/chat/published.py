@@ -145,7 +145,7 @@ RENDERED: dict[str, str] = {
     "{# a note #}" + _CHATML + _CHATML_TURN,
 }
 
-# Each with what its refusal says.
+# Name -> a template that is refused, and words of the refusal.
 REFUSED: dict[str, tuple[str, str]] = {
     "gemma": (
         "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + _CHATML,

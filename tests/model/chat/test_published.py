@@ -25,7 +25,7 @@ ANSWER = {"role": "assistant", "content": "The sun pulls it, too."}
 
 
 class FixedDate(datetime):
-    """A clock that stands at the date that a log's prompts get."""
+    """A clock that always shows the date that a log's prompts get."""
 
     @classmethod
     def now(cls, tz: Any = None) -> Any:  # noqa: ARG003

@@ -89,7 +89,7 @@ def make_model(name: str, kind: str) -> Any:
     model = tiny_model(name, **WIDE, **CHANGES.get(name, {}))
     if name == "gemma3":
         for layer in (layer for layer in model.modules() if type(layer).__name__ == "Gemma3RMSNorm"):
-            # Norms that are all alike would hide that one stands in another's place.
+            # If all norms were alike, taking one for another would go unnoticed.
             layer.weight.data += 0.2 * torch.randn_like(layer.weight)
     if kind == "int8":
         round_weights(model)

@@ -33,7 +33,7 @@ KINDS = (
 
 
 def make_target(kind: str) -> Target:
-    # Llama 4 scales queries anew after every `floor_scale` positions.
+    # Llama 4 scales queries by a factor that changes every `floor_scale` positions.
     names = ("sliding_window", "attention_chunk_size", "floor_scale")
     lengths = {name: WINDOW for name in names if getattr(tiny_config(kind), name, None)}
     config = tiny_config(kind, **lengths)

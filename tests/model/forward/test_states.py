@@ -65,17 +65,17 @@ def repeating_prompt(count: int = 24) -> tuple[int, ...]:
 
 
 def states_of(store: KVStore) -> dict[Any, torch.Tensor]:
-    """All committed parts of states."""
+    """The committed tensors of all states, by (slot, name)."""
     assert isinstance(store, StateStore)
     states = store.committed().items()
     parts = {(slot, name): getattr(state, name) for slot, state in states for name in ("conv", "recurrent")}
-    return {place: part for place, part in parts.items() if part is not None}
+    return {key: part for key, part in parts.items() if part is not None}
 
 
 def largest_difference(store: KVStore, other: KVStore) -> float:
     parts, others = states_of(store), states_of(other)
     assert parts.keys() == others.keys() and parts
-    return max(float((part - others[place]).abs().max()) for place, part in parts.items())
+    return max(float((part - others[key]).abs().max()) for key, part in parts.items())
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -134,7 +134,7 @@ def test_scoring_without_keeping_leaves_no_trace(target: Target) -> None:
     target.logits(store, TokenTree.chain(7))
     target.logits(store, TokenTree.chain(11, [12]))
     assert torch.equal(target.logits(store, TokenTree.chain(7, [8, 9, 10])), first)
-    assert all(torch.equal(part, before[place]) for place, part in states_of(store).items())
+    assert all(torch.equal(part, before[key]) for key, part in states_of(store).items())
 
 
 def test_lanes_do_not_share_their_states(target: Target) -> None:
@@ -155,7 +155,7 @@ def test_a_prompt_of_one_token_races(target: Target) -> None:
 
 
 def test_weights_are_read_once_for_all_rows(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layer that reads the rows, and the one that computes the result, are called once a forward."""
+    """A forward calls each input and output projection once, with all rows."""
     calls: dict[nn.Linear, list[int]] = {}
     compute = nn.Linear.forward
 

@@ -146,7 +146,7 @@ class RecordingReplay:
 
 
 def test_without_a_tap_a_race_calls_the_same_forward() -> None:
-    """A tapped session beside it neither replaces the replay nor is called by it."""
+    """A tapped session makes a forward of its own, once; an untapped session still calls the replay."""
     target = WAYS["fused"]()
     replay = target.replay = RecordingReplay(target)
     prefix = target.prefill([3, 4, 5], LEVELS)

@@ -33,7 +33,7 @@ from tests.parts import CopyingModel, random_prompt, random_tree
 
 
 def spread_target(name: str) -> Target:
-    """A small target of which only the first layer is on the first device."""
+    """A small target with its embeddings and only its first layer on the first device."""
     with TwoDevices():
         target = Target(spread_model(tiny_model(name, num_hidden_layers=3)), name=name)
     target.drafting = CopyingModel(vocab=target.vocab_size)  # type: ignore[assignment]
@@ -232,7 +232,7 @@ def test_a_model_that_does_not_fit_the_gpus_is_refused(off_gpu: str) -> None:
     model.hf_device_map = {"model": 0, "lm_head": off_gpu}
     with pytest.raises(InputError, match="does not fit into the memory"):
         device_map.prepare_mapped(model, "large")
-    # A model that is off the GPUs as a whole was put there by its user.
+    # A model that is entirely off the GPUs was put there by its user.
     model.hf_device_map = {"": off_gpu}
     device_map.prepare_mapped(model, "large")
 

@@ -75,7 +75,7 @@ def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytes
 
 @pytest.fixture
 def fast_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the slow conversion by one that writes placeholder files."""
+    """Replace the slow conversion with one that writes placeholder files."""
 
     def convert(folder: Path, _: Callable[[str], object]) -> None:
         for name in ("config.json", "tokenizer.json", "model.safetensors"):

@@ -19,7 +19,7 @@ INDEX = "model.safetensors.index.json"
 
 
 class UnreachableHub:
-    """A hub that does not answer."""
+    """A hub whose error shows that it was asked."""
 
     def model_info(self, *_: Any, **__: Any) -> None:
         raise ConnectionError("the hub was asked")
