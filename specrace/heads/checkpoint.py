@@ -74,7 +74,7 @@ class Checkpoint:
         if tuple(tensor.shape) != shape:
             actual, needed = ("x".join(map(str, sizes)) for sizes in (tensor.shape, shape))
             raise InputError(
-                f"{self.label} has a {name} of {actual}, and its config and target need {needed}; {_HINT}."
+                f"{self.label} has {name} of shape {actual}, and its config and target need {needed}; {_HINT}."
             )
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"{self.label} has numbers in {name} that are not finite; train it again, or {_HINT}.")

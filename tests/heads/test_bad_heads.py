@@ -69,7 +69,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         "no tensor layers.0.mlp.up_proj.weight",
     ),
     "a surplus tensor": (lambda folder: set_tensor(folder, "layers.1.x", torch.ones(2)), "for instance layers.1.x"),
-    "a wrong shape": (lambda folder: set_tensor(folder, "fc.weight", torch.ones(32, 32)), "a fc.weight of 32x32"),
+    "a wrong shape": (lambda folder: set_tensor(folder, "fc.weight", torch.ones(32, 32)), "fc.weight of shape 32x32"),
     "a NaN": (
         lambda folder: set_tensor(folder, "fc.bias", torch.full((32,), torch.nan)),
         "fc.bias that are not finite",
@@ -148,12 +148,12 @@ BAD_HYDRA: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a first block of another head": (
         lambda folder: set_tensor(folder, "hydra_mlp.2.1.linear.weight", torch.ones(32, 96)),
-        "a hydra_mlp.2.1.linear.weight of 32x96, and its config and target need 32x128",
+        "has hydra_mlp.2.1.linear.weight of shape 32x96, and its config and target need 32x128",
     ),
     "another width of the layer": (lambda folder: change_config(folder, intermediate_size=9), "and target need 9x32"),
     "embeddings of another vocabulary": (
         lambda folder: set_tensor(folder, "input_embed_fn.weight", torch.ones(9, 32)),
-        "a input_embed_fn.weight of 9x32",
+        "has input_embed_fn.weight of shape 9x32",
     ),
     "a NaN": (
         lambda folder: set_tensor(folder, "hydra_lm_head.0.1.bias", torch.full((VOCAB,), torch.nan)),

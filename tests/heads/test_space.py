@@ -252,7 +252,7 @@ def test_masks_come_in_chains_below_every_node() -> None:
     [
         ({"hidden_size": 64}, "hidden states of width 64"),
         ({"vocab_size": 99}, "a vocabulary of 99 tokens"),
-        ({"num_masks": 2}, "a mask_embeddings.weight of 3x32, and its config and target need 2x32"),
+        ({"num_masks": 2}, "has mask_embeddings.weight of shape 3x32, and its config and target need 2x32"),
         ({"num_masks": None}, "the num_masks None"),
         ({"num_masks": 17}, "has 17 masks; the lane space takes at most 16"),
         ({"target_fingerprint": "0123", "target_name": "other"}, "was trained on the answers of other"),

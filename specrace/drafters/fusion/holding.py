@@ -6,7 +6,7 @@ from __future__ import annotations
 class Holding:
     """Corrects the estimates of a copy's later tokens by the ratio of actual to expected failures.
 
-    A copy whose first token was right usually goes on: what ends a copy would have ended it there already.
+    A copy whose first token was right usually continues: what ends a copy would have ended it there already.
     So the product of the estimates for single tokens is too low for a long copy. Only tokens after an accepted draft
     token are corrected and counted, and only if one of them is likelier than all others together.
 

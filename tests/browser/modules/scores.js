@@ -86,7 +86,7 @@ export const cases = {
     [
       "3 requests scored, 2 lines left out.",
       "The rest was not: the page scores 3 requests. On the command line, python -m specrace score reads all.",
-      "1 output of them repeat themselves, which flatters copying.",
+      "1 output of them repeats itself, which flatters copying.",
       "Suffix is scored in part: in part.",
     ],
   ],

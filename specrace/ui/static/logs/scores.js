@@ -53,7 +53,8 @@ export function describeFacts(scores, name) {
   const facts = [`${name}: ${title}${tokenizer ? `, with the tokenizer of ${tokenizer}` : ""}.`];
   facts.push(`${countOf(outputs, "request")} scored${skipped ? `, ${countOf(skipped, "line")} left out` : ""}.`);
   if (limit) facts.push(`The rest was not: ${limit}. On the command line, python -m specrace score reads all.`);
-  if (looping) facts.push(`${countOf(looping, "output")} of them repeat themselves, which flatters copying.`);
+  const repeats = looping === 1 ? "repeats itself" : "repeat themselves";
+  if (looping) facts.push(`${countOf(looping, "output")} of them ${repeats}, which flatters copying.`);
   for (const lane of lanes.filter(({ scored }) => scored !== "whole"))
     facts.push(`${withMethod(lane).title} is scored in part: ${lane.scored}.`);
   return facts;
