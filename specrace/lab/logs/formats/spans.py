@@ -50,6 +50,8 @@ _FIELDS = {"role", "content", "parts", "tool_calls", "message"}
 _CONVERSE = {"text", "toolUse", "toolResult", "reasoningContent"}
 # The attributes that tell a span's kind, in the GenAI conventions, OpenInference and OpenLLMetry.
 _KINDS = ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind")
+# Only the spans of tools have this attribute.
+_TOOL = "gen_ai.tool.name"
 _CALLS = re.compile("chat|complet|generat|respon|llm|infer|invoke_?model|convers|predict", re.IGNORECASE)
 _NOT_A_CALL = "the span is of an agent, a tool or a workflow, and repeats what the spans of a model's calls have"
 _COUNTS = {
@@ -136,6 +138,8 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
 def _is_call(attributes: Row) -> bool:
     """Whether a span is a model call; spans of agents, tools and workflows may also have messages."""
     operation, kind, task = (str(attributes.get(name) or "") for name in _KINDS)
+    if _TOOL in attributes:
+        return False
     if operation and not _CALLS.search(operation):
         return False
     return kind.upper() in ("", "LLM", "UNKNOWN") and task not in ("workflow", "task", "agent", "tool")
@@ -188,7 +192,7 @@ def _attribute_sets(span: Row) -> Iterator[Row]:
     if request_and_answer := _from_events(events):
         yield about | request_and_answer
         return
-    kinds = {name: about[name] for name in _KINDS if name in about}
+    kinds = {name: about[name] for name in (*_KINDS, _TOOL) if name in about}
     for holder in (span, *events):
         attributes = _attributes(holder)
         if attributes is not None:
@@ -292,6 +296,8 @@ def _messages(attributes: Row, name: str) -> Any:
         value = _value(logged)
         if are_parts(value):
             value = [{"content": value}]
+        if (wrapped := _unwrap(name, value)) is not None:
+            return wrapped
         may_be_text = isinstance(logged, str) and not isinstance(value, str)
         if may_be_text and not _are_messages(value) and not (name in _READ and isinstance(value, list)):
             return logged  # A model may read or write JSON.
@@ -299,6 +305,23 @@ def _messages(attributes: Row, name: str) -> Any:
             return [{"role": default} | _from_table(table_row) for table_row in value]
         return value
     return [{"role": default} | _message(fields) for fields in _numbered(attributes, name)] or None
+
+
+def _unwrap(name: str, value: Any) -> Any:
+    """The messages in an attribute that holds a request's body, or an object with the text that a model wrote in its
+    field `completion`, as OpenRouter's Broadcast has them; None for any other value.
+
+    A model may write such JSON itself, but not beside fields of a response.
+    """
+    if not isinstance(value, dict):
+        return None
+    messages = value.get("messages")
+    if name in _READ and isinstance(messages, list) and messages and all(map(is_message, messages)):
+        return messages
+    text, reasoning = value.get("completion"), value.get("reasoning")
+    if name in _WRITTEN and isinstance(text, str) and {"reasoning", "rawRequest"} & value.keys():
+        return [{"role": "assistant", "content": text, "reasoning": reasoning}]
+    return None
 
 
 def _from_table(fields: Row) -> Row:

@@ -105,6 +105,7 @@ READ_AND_WRITTEN = {"gen_ai.prompt": "a", "gen_ai.completion": "b"}
         ({"gen_ai.operation.name": "Converse"}, True),
         ({"gen_ai.operation.name": "invoke_agent"}, False),
         ({"gen_ai.operation.name": "execute_tool"}, False),
+        ({"gen_ai.tool.name": "search"}, False),
         ({"openinference.span.kind": "CHAIN"}, False),
         ({"traceloop.span.kind": "workflow"}, False),
     ],
@@ -128,6 +129,18 @@ def test_json_that_a_model_wrote_stays_text(written: str) -> None:
     assert only({"attributes": {"gen_ai.prompt": "a", "gen_ai.completion": written}}).output == written
     events = [event("gen_ai.user.message", content="a"), event("gen_ai.choice", message=written)]
     assert only({"events": events}).output == {"role": "assistant", "content": written}
+
+
+@pytest.mark.parametrize("name", ["gen_ai.prompt", "gen_ai.input.messages"])
+def test_a_body_in_place_of_messages_is_unwrapped(name: str) -> None:
+    body = json.dumps({"model": "m", "messages": [ASK]})
+    written = json.dumps({"completion": "b", "reasoning": "c", "rawRequest": None})
+    exchange = only({"attributes": {name: body, "gen_ai.completion": written}})
+    assert exchange.prompt == [ASK]
+    assert exchange.output == {"role": "assistant", "content": "b", "reasoning_content": "c"}
+    own_json = json.dumps({"messages": ["a"], "completion": "b"})
+    exchange = only({"attributes": {name: own_json, "gen_ai.completion": own_json}})
+    assert (exchange.prompt, exchange.output) == (own_json, own_json)
 
 
 def test_an_event_may_have_parts_as_json_text() -> None:
