@@ -44,8 +44,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "app": {"cli"},
 }
-# The rooms inside a folder: each may import those before it. Modules beside the rooms lie above them,
-# except those in `BELOW`.
+# The rooms inside a folder, from the lowest to the highest: each may import those listed before it. Modules beside the
+# rooms are above them, except those in `BELOW`.
 ROOMS = {
     "model": ("machine", "forward", "weights", "chat"),
     "lab": ("logs", "scoring", "advice", "bench", "compare", "plots"),
@@ -53,7 +53,8 @@ ROOMS = {
     "cli": ("shared",),
 }
 BELOW = {"specrace.ui.visitor_limits", "specrace.ui.wire"}
-# What a single module may import in addition to its folder's row: peers run on a target's model.
+# What a single module may import in addition to its folder's row. Peers, the other decoders that `bench` runs, use the
+# target's model.
 EXCEPTIONS = {"specrace.lab.bench.peers": {"model"}, "specrace.lab.bench.llama_cpp": {"model"}}
 # A folder or module -> the heavy libraries that it may import; other folders may import none.
 LIBRARIES: dict[str, set[str]] = {
@@ -150,7 +151,7 @@ def test_a_module_imports_what_the_table_allows_its_folder() -> None:
         allowed = MAY_IMPORT[folder] | EXCEPTIONS.get(name, set()) | {folder}
         for imported in _package_imports(name, for_types=True) - {"specrace"}:
             assert _folder(imported) in allowed, f"{name} imports {imported}"
-        # The package itself holds only the version, which the command line and the page show.
+        # From `specrace` itself, the command line and the page import the version.
         assert "specrace" not in _package_imports(name) or folder in ("cli", "ui"), f"{name} imports the package"
 
 
@@ -168,7 +169,7 @@ def test_no_command_imports_another() -> None:
 
 
 def test_only_commands_parse_arguments() -> None:
-    """Below the command line, options are typed."""
+    """Modules that commands call get typed values, and no parsed arguments."""
     parsing = {name for name in MODULES if "argparse" in _library_imports(name, for_types=True)}
     assert {name for name in parsing if _folder(name) != "cli"} == {"specrace.heads.__main__", "specrace.tiny.__main__"}
 

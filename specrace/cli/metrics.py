@@ -1,4 +1,7 @@
-"""`python -m specrace metrics`: what a running server's drafts bring, from its Prometheus page; sends no prompt."""
+"""`python -m specrace metrics`: how many draft tokens a running server accepts, from its Prometheus page.
+
+It shows the tokens per step, and the speedup that shorter drafts would have. It sends no prompt.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from specrace.lab.advice.presets import NAMES, describe_curve, find_curve
 from specrace.servers.address import KEY_VARIABLE, ServerAddress, check_url
 
 DEFAULT_CURVE = "assumed-gpu"
+# A row is a number of draft tokens; its acceptance rate is that of the last of them.
 COLUMNS = ("draft tokens", "accepted\nat this position", "tokens per step\nwith a draft", "speedup of\nsuch a step")
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -126,7 +130,7 @@ def show(summary: dict[str, Any]) -> None:
     out.print(
         Text(
             f"One request at a time, on {summary['cost_curve']}: drafts of {summary['best_num_draft']} tokens pay best."
-            " Tokens past the end of an answer count as accepted.",
+            " The server also counts accepted tokens past the end of an answer.",
             style="dim",
         )
     )

@@ -26,6 +26,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 < options.speed <= 1000:
         raise InputError(f"--speed is {options.speed}; give a number above 0 and at most 1000.")
     try:
+        # TERMINAL: the limits of a recording that is shown in a terminal.
         from specrace.views.recording_check import TERMINAL, read_recording
     except ModuleNotFoundError as error:
         raise InputError(f"replay needs {error.name}, which is not installed; install it.") from error

@@ -88,9 +88,9 @@ class ServedMetrics(LaneMetrics):
     """The totals of a lane that a server decoded: the time from its first chunk to its last, network included.
 
     Its tokens per second leave out the tokens of the first chunk, which arrived when the clock started. A count that
-    is not known is 0 until the last step, which brings the server's own totals: the draft tokens, from the first step
-    whose draft the server did not report; all counts of steps and drafts, if its chunks are not steps; and the tokens,
-    if it sends no ids.
+    is not known is 0 until the last step, which brings the server's own totals. The number of draft tokens is unknown
+    from the first step whose draft the server did not report. If the server's chunks are not steps, the numbers of
+    steps, draft tokens and accepted tokens are unknown; if it sends no ids, the number of tokens is.
     """
 
     # keyword-only, because the totals before it have defaults
@@ -136,7 +136,7 @@ def start_metrics(info: LaneInfo) -> LaneMetrics:
 def too_fast(lanes: Mapping[str, LaneMetrics], first_run: Mapping[str, LaneMetrics] | None = None) -> bool:
     """Whether a lane is faster than its tokens per step allow; `first_run`, if given, provides the tokens per step.
 
-    A lane with fewer tokens than vanilla is not judged: it may be that fast, because later tokens cost more.
+    A lane with fewer tokens than vanilla is not judged. It can be so fast, because later tokens cost more.
     """
     first, vanilla = first_run or lanes, lanes["vanilla"]
     return any(

@@ -43,7 +43,10 @@ class Coins:
         self._key = (seed, zlib.crc32(lane.encode()))
 
     def at(self, position: int) -> tuple[float, float]:
-        """The coin for the draft token at `position`, and the number that draws a token there."""
+        """The coin for the draft token at `position`, and the number that draws a token there.
+
+        The 1 in the key, the drafters' 2 and the 3 of `for_draws` make three independent streams of numbers.
+        """
         coin, number = np.random.default_rng((*self._key, 1, position)).random(2).tolist()
         return coin, number
 

@@ -74,7 +74,10 @@ def match_by_scan(documents: Sequence[Sequence[int]], context: Sequence[int], sh
 
 
 def test_worked_example_of_a_draft() -> None:
-    """1 2 was followed by 3 twice and by 4 once, and 3 by 4 9 and by 7. In the last document nothing follows 1 2."""
+    """In the documents, token 3 follows the tokens 1 2 twice, and token 4 once; after 1 2 3 come 4 9 and 7.
+
+    In the last document nothing follows 1 2.
+    """
     drafter = RestDrafter(inputs((0, 9, 1, 2), corpus_index=SuffixIndex(CORPUS)))
     tree = drafter.propose((0, 9, 1, 2), 8)
     assert tree == TokenTree((2, 3, 4, 4, 7, 9), (-1, 0, 0, 1, 1, 3), (1.0, 2 / 3, 1 / 3, 1 / 2, 1 / 2, 1.0), (-1,) * 6)

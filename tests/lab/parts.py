@@ -26,6 +26,7 @@ COPYING = {
     "prompt_ids": [1, 2, 3, 4, 5, 9, 1, 2],
     "output_ids": [3, 4, 5, 9, 7, 3, 4, 8],
 }
+# Nothing of the output is in the prompt.
 FRESH = {"id": 2, "category": "fresh", "prompt_ids": [1, 2, 3], "output_ids": [4, 5, 6]}
 
 

@@ -1,8 +1,9 @@
 """Compares the figures of all commands and of the page's scorer on the same requests in every format:
 python -m tests.measure.commands_check
 
-Writes each shape of tests/lab/logs/formats/written.py, runs `score`, `sweep`, `recommend` and `paper` on it, and the
-page's scorer on shapes of one file. Prints prompt lookup's tokens per step, and exits with 1 if any differ.
+Writes a log in each of the formats in tests/lab/logs/formats/written.py, runs `score`, `sweep`, `recommend` and `paper`
+on it, and the page's scorer if the log is a single file. Prints prompt lookup's tokens per step, and exits with 1 if
+any differ.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def printed(command: Sequence[str], files: Sequence[Path], tokenizer: Path) -> A
 
 
 def page_figure(file: Path, tokenizer: Path) -> float:
-    """Prompt lookup's tokens per step on the page."""
+    """Prompt lookup's tokens per step on the page.
+
+    `shown` asks for the requests' texts, which nobody reads here.
+    """
     settings = {"path": str(file), "lanes": [LANE], "columns": "", "tokenizer": str(tokenizer), "name": "tokenizer"}
     progress = score_log("", json.dumps(settings | {"decodes_ids": True, "shown": False}).encode())
     while True:

@@ -15,7 +15,8 @@ from specrace.retrieval.readers.kinds import KIND_NAMES
 from specrace.retrieval.suggestions import suggest_questions
 from specrace.ui.helper.time_limit import time_limit
 
-# Numbers of questions about the documents: on the page's example buttons, and for a list of questions.
+# How many questions about the documents are made: as many as the page's list of questions may take. Its example buttons
+# show the first NUM_EXAMPLES.
 NUM_EXAMPLES, NUM_SUGGESTED = 4, 20
 
 
@@ -23,7 +24,7 @@ NUM_EXAMPLES, NUM_SUGGESTED = 4, 20
 class Upload:
     """The documents that were read from a visit's uploaded files.
 
-    `skipped`: a sentence for each file left out. `examples`: questions about the others. `content` is JSON:
+    `skipped`: a sentence for each file left out. `examples`: questions about the documents. `content` is JSON:
     {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place, code], ...]};
     a passage's fields are those of `Passage`.
     """
@@ -46,7 +47,8 @@ class Upload:
 
 
 def read_uploads(_: str, files: bytes) -> bytes:
-    """Read `files`, a JSON list of paths, into two lines of JSON: an `Upload`'s short fields, then its content.
+    """Read `files`, a JSON list of paths, into two lines of JSON: an object with `num_passages`, `skipped` and
+    `examples` of an `Upload`, then its `content`. The first argument, which all tasks of a helper have, is not used.
 
     Raises InputError, which does not show this machine's paths, if no file can be used.
     """

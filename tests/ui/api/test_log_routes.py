@@ -41,6 +41,7 @@ def test_the_route_lists_choices_and_limits(served: Served) -> None:
     offered = served.ask("GET", PATH).json()
     assert offered["tokenizers"][0] == "tiny" and "characters" in offered["tokenizers"]
     assert set(offered["chosen"]) <= set(offered["lanes"])
+    # `engines` are the lanes that reproduce the drafters of other engines.
     assert {*offered["lanes"], *offered["engines"], "vanilla"} == set(scorable_lanes())
     assert "vllm-ngram" in offered["engines"] and "trie" in offered["lanes"]
     assert offered["limits"] == {"bytes": MAX_LOG_BYTES, "requests": 2000, "seconds": 120.0, "lanes": MAX_PAGE_LANES}
@@ -52,6 +53,7 @@ def test_a_scored_log_is_deleted_and_noted_in_races(served: Served) -> None:
     name = "..%2F..%2F%3Cb%3Elog.jsonl"
     (*_, last) = read_lines(served.ask("POST", f"{PATH}?name={name}&lanes=trie", LOG))
     assert last["scores"]["outputs"] == 1 and [lane["lane"] for lane in last["scores"]["lanes"]] == ["trie"]
+    # Races of that time say that a log was scored beside them.
     assert SCORED in served.worker.other_work.describe_since(began)
     # The file is deleted once the answer has been sent.
     wait_until(lambda: served.files() == [])
