@@ -164,7 +164,7 @@ def test_what_a_layout_cannot_hold_is_refused(
 
 def test_settings_that_are_not_built_or_make_no_sense_are_refused(target: Target, tmp_path: Path) -> None:
     folder = folders.vllm_medusa(tmp_path / "head", target, ids=IDS)
-    for changes, words in (({"logit_scale": 0.5}, "logit_scale"), ({"truncated_vocab_size": 3}, "a d2t of 4")):
+    for changes, words in (({"logit_scale": 0.5}, "logit_scale"), ({"truncated_vocab_size": 3}, "d2t of shape 4")):
         before = (folder / "config.json").read_text()
         change_config(folder, **changes)
         with pytest.raises(InputError, match=words):
