@@ -186,7 +186,7 @@ def _pyarrow_errors(name: str, kind: str) -> Iterator[list[int]]:
     count = [0]
     try:
         yield count
-    except (ArrowException, OSError, ValueError) as error:
+    except (ArrowException, ArithmeticError, LookupError, OSError, ValueError) as error:
         raise InputError(f"{shorten(name)}, after row {count[0]}: this is not {kind}; write it again.") from error
 
 
@@ -195,9 +195,33 @@ def _number_rows(batches: Iterable[Any], count: list[int]) -> Iterator[tuple[int
         # Offsets of a damaged file may point outside of its memory.
         batch.validate(full=True)
         for start in range(0, batch.num_rows, _BATCH):
-            for row in batch.slice(start, _BATCH).to_pylist():
+            columns = [_cells(column) for column in batch.slice(start, _BATCH).columns]
+            for cells in zip(*columns, strict=True):
                 count[0] += 1
-                yield count[0], {name: plain(value) for name, value in row.items()}
+                yield count[0], {name: plain(cell) for name, cell in zip(batch.schema.names, cells, strict=True)}
+
+
+def _cells(column: Any) -> list[Any]:
+    """The values of a column. Times become numbers if Python has no such date, or does not know their time zone."""
+    try:
+        cells = column.to_pylist()
+    except (ArithmeticError, LookupError, ValueError):
+        cells = column.cast(_without_times(column.type)).to_pylist()
+    return list(cells)
+
+
+def _without_times(kind: Any) -> Any:
+    """A column's type with whole numbers in place of dates, times and durations."""
+    import pyarrow
+    from pyarrow import types
+
+    if types.is_temporal(kind) and kind.bit_width <= 64:
+        return pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64()
+    if types.is_struct(kind):
+        return pyarrow.struct([field.with_type(_without_times(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pyarrow.list_(kind.value_field.with_type(_without_times(kind.value_type)))
+    return kind
 
 
 def plain(value: Any) -> Any:

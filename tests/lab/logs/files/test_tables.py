@@ -237,6 +237,24 @@ def test_a_map_is_an_object(tmp_path: Path) -> None:
     assert rows == [{"calls": [{"arguments": {"place": "Oslo"}}]}]
 
 
+@pytest.mark.parametrize(
+    ("kind", "time"),
+    [
+        (pyarrow.timestamp("us"), 1 << 62),
+        (pyarrow.timestamp("ns", "Nowhere/Town"), 5),
+        (pyarrow.date32(), -(1 << 30)),
+        (pyarrow.duration("s"), 1 << 55),
+    ],
+)
+def test_a_time_that_python_does_not_know_is_a_number(tmp_path: Path, kind: Any, time: int) -> None:
+    whole = pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64()
+    times = pyarrow.array([time], whole).cast(kind)
+    turns = pyarrow.ListArray.from_arrays([0, 1], pyarrow.StructArray.from_arrays([times], ["at"]))
+    write_arrow(pyarrow.table({"time": times, "turns": turns, "output": ["b"]}), tmp_path / "t.arrow")
+    rows = [row for _, row in Rows(Source(tmp_path / "t.arrow"), None, lambda *_: None)]
+    assert rows == [{"time": time, "turns": [{"at": time}], "output": "b"}]
+
+
 def test_a_broken_arrow_file_is_refused(tmp_path: Path) -> None:
     write_arrow(nested_table(300), tmp_path / "t.arrow")
     (tmp_path / "t.arrow").write_bytes((tmp_path / "t.arrow").read_bytes()[:-2000])
