@@ -194,11 +194,12 @@ def _number_rows(batches: Iterable[Any], count: list[int]) -> Iterator[tuple[int
     for batch in batches:
         # Offsets of a damaged file may point outside of its memory.
         batch.validate(full=True)
+        names = _distinct(batch.schema.names)
         for start in range(0, batch.num_rows, _BATCH):
             columns = [_cells(column) for column in batch.slice(start, _BATCH).columns]
             for cells in zip(*columns, strict=True):
                 count[0] += 1
-                yield count[0], {name: plain(cell) for name, cell in zip(batch.schema.names, cells, strict=True)}
+                yield count[0], {name: plain(cell) for name, cell in zip(names, cells, strict=True)}
 
 
 def _cells(column: Any) -> list[Any]:

@@ -66,6 +66,13 @@ def test_a_column_named_twice_is_not_read_in_place_of_the_first(tmp_path: Path) 
     assert "The field response_2 holds text that was not read" in log.remarks.sentences()[0]
 
 
+def test_a_parquet_column_named_twice_is_not_read_in_place_of_the_first(tmp_path: Path) -> None:
+    columns = [pyarrow.array([text]) for text in ("a", "b", "c")]
+    write_table(pyarrow.Table.from_arrays(columns, ["prompt", "output", "prompt"]), tmp_path / "t.parquet")
+    rows = [row for _, row in Rows(Source(tmp_path / "t.parquet"), None, lambda *_: None)]
+    assert rows == [{"prompt": "a", "output": "b", "prompt_2": "c"}]
+
+
 def test_unusable_rows_are_counted(tmp_path: Path) -> None:
     text = 'prompt,output\na\na,b,c\n\udcff,b\nab,c\n"x,y'
     file = TranscriptFile(
