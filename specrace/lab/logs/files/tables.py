@@ -42,8 +42,9 @@ _TEXT_COLUMNS = {
 }
 # Lists that a request or a response has.
 _LISTS = ("messages", "choices", "contents", "candidates", "generations")
-# The text of a Python object, which pandas' to_csv writes in place of JSON, and what shows that it holds messages.
-_PYTHON_OBJECT = re.compile(r"\s*(?:\[\s*)?\{\s*'")
+# The text of a Python object, or of a NumPy array of them, which pandas' to_csv writes in place of JSON, and what shows
+# that it holds messages.
+_PYTHON_OBJECT = re.compile(r"\s*(?:array\(\s*)?(?:\[\s*)?\{\s*'")
 _PYTHON_MESSAGE = re.compile(
     r"'(?:message\.)?(?:role|from)': '(?:system|developer|user|human|assistant|gpt|model|tool|function)'|"
     rf"'(?:{'|'.join(_LISTS)})': \[+\{{"

@@ -18,9 +18,9 @@ MAX_LINE_BYTES = 16_000_000
 # How many times JSON text may be nested within JSON strings.
 MAX_NESTED = 3
 # The beginning of messages, of parts, of a request's body or of a response: as JSON, as JSON within a JSON string, or
-# as Python's str() writes it. QUOTE stands for a quotation mark, perhaps escaped.
+# as Python's str() writes it, perhaps for a NumPy array. QUOTE stands for a quotation mark, perhaps escaped.
 _LOGGED = re.compile(
-    r"""[\s"\[]*\{\s*(?:
+    r"""(?:\s*array\()?[\s"\[]*\{\s*(?:
       (?:QUOTEmessageQUOTE\s*:\s*\{\s*)?QUOTE(?:message\.)?roleQUOTE\s*:\s*QUOTE(?:system|developer|user|assistant|tool)
     | QUOTEmessage\.\w+QUOTE\s*:
     | QUOTEtypeQUOTE\s*:\s*QUOTEtextQUOTE\s*,\s*QUOTEtextQUOTE\s*:

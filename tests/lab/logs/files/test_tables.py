@@ -319,6 +319,7 @@ def test_a_long_text_that_columns_leave_out_is_reported(tmp_path: Path) -> None:
     ("name", "cell"),
     [
         ("prompt", "[{'role': 'user', 'content': \"it's late\"}]"),
+        ("prompt", "array([{'content': 'late', 'role': 'user'}],\n      dtype=object)"),
         ("note", "{'id': 'c', 'choices': [{'index': 0}]}"),
         ("attributes.llm.input_messages", "[{'message.content': 'a', 'message.role': 'user'}]"),
     ],
@@ -326,7 +327,7 @@ def test_a_long_text_that_columns_leave_out_is_reported(tmp_path: Path) -> None:
 def test_messages_as_a_python_objects_text_are_refused(tmp_path: Path, name: str, cell: str) -> None:
     quoted = cell.replace('"', '""')
     path = table(tmp_path / "t.csv", f'prompt_ids,output_ids,{name}\n[1],[2],"{quoted}"\n')
-    with pytest.raises(InputError, match=f"line 2: the column {name} holds a Python object's text"):
+    with pytest.raises(InputError, match=rf"line \d: the column {name} holds a Python object's text"):
         list(TranscriptFile(path))
     assert len(list(TranscriptFile(path, columns=read_columns("prompt_ids=prompt_ids,output_ids=output_ids")))) == 1
 

@@ -13,6 +13,7 @@ from specrace.lab.logs.formats.base import read_text
         '[{"role": "system", "parts": [{"type": "te',
         '"[{\\"role\\": \\"user\\", \\"content\\": \\"Wh',
         "[{'message.role': 'user', 'message.content': 'a'}]",
+        "array([{'role': 'user', 'content': 'a'}], dtype=object)",
         '[{"message": {"role": "user", "conte',
         '{"model": "m", "messages": [{"role": "user", "content": "a',
         '{"id": "c-1", "object": "chat.completion", "choi',
@@ -36,6 +37,8 @@ def test_messages_and_bodies_that_are_cut_off_are_refused(text: str) -> None:
         '{"role": "user", "content": "a"}',
         '{"role": "user", "content": "a"}\nContinue.',
         '"role": "user", "content": "a',
+        "array([{'x': 1}, {'x': 2}])",
+        "array([1, 2])",
         '{"role": "user", "content": ' + "9" * 5000 + "}",
     ],
 )
@@ -82,6 +85,7 @@ def test_a_model_may_write_python(text: str) -> None:
     [
         *("content='" + " a" * 150_000, "id='a' " + "choices=" * 50_000),
         *(" " * 300_000, "\\" * 300_000, '"{' + "\\" * 300_000),
+        *("array(" * 50_000, "array(" + " " * 300_000),
         *('{"' + '\\"' * 200_000, '{"object"' + " " * 300_000),
     ],
 )
