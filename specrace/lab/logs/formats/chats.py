@@ -36,15 +36,13 @@ from specrace.lab.logs.formats.base import (
     require_object,
 )
 from specrace.lab.logs.formats.incomplete import explain_row
+from specrace.lab.logs.formats.media import require_text_only
 from specrace.lab.logs.formats.outcomes import require_answered
 from specrace.lab.logs.formats.turns import assistant_turns
 
 # Fields that hold a conversation, and fields that hold one in some data sets and anything else in others.
 _CONVERSATIONS = ("conversations", "conversation", "conversation_a", "conversation_b")
 _MAYBE_CONVERSATIONS = ("items", "data")
-# Names of fields beside a conversation with images, videos or sound that the model also read. An `image_name` is not
-# among them: logs of coding agents have it for the container's image.
-_MEDIA = re.compile(r"(?:image|video|audio)s?(?:_?(?:path|file|url|data|bytes|base64)s?)?", re.IGNORECASE)
 # The fields with a message's time, and the form of a time as text that can be compared.
 _TIMES = ("created_at", "createdAt", "create_time", "timestamp", "time", "date", "ts")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -117,8 +115,7 @@ def _is_known(turn: Row) -> bool:
 
 def _turns(row: Row, logged: list[Any]) -> Iterable[Exchange]:
     """The exchanges of a conversation, with the system prompt, tools and documents that may stand beside it."""
-    if media := next((name for name in row if row[name] and _MEDIA.fullmatch(name)), ""):
-        raise ValueError(f"{media} stands beside the conversation; only text can be scored")
+    require_text_only(row, "the conversation")
     if name := next((name for name in _TIMES if _falls(logged, name)), ""):
         raise ValueError(f"the messages are listed from the newest to the oldest, by their {name}; reverse them")
     system = row.get("system") or row.get("system_prompt")
@@ -185,6 +182,7 @@ class Completions(Format):
 
     def read(self, row: Row) -> Iterable[Exchange]:
         require_answered(row)
+        require_text_only(row, "the prompt")
         answer = row.get("completion", row.get("chosen"))
         about = read_label(row, "id"), read_label(row, "category")
         if (

@@ -23,6 +23,7 @@ from specrace.lab.logs.formats.apis.answers import is_error
 from specrace.lab.logs.formats.apis.requests import is_answered
 from specrace.lab.logs.formats.base import Exchange, Format, Row, parse_nested, read_label
 from specrace.lab.logs.formats.incomplete import explain_row
+from specrace.lab.logs.formats.media import require_text_only
 from specrace.lab.logs.formats.outcomes import require_answered
 
 # Names of fields that hold a request, and of those that hold a response, in lower case without underscores.
@@ -93,6 +94,7 @@ class RequestResponse(Format):
 
     def read(self, row: Row) -> Iterable[Exchange]:
         require_answered(row)
+        require_text_only(row, "the prompt")
         pair = find_pair(row)
         if pair is None:
             raise ValueError(explain_row(row) or "this line has no request with its response")

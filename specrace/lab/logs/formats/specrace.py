@@ -22,6 +22,7 @@ from specrace.lab.logs.formats.base import (
     read_text,
     require_object,
 )
+from specrace.lab.logs.formats.media import require_text_only
 from specrace.lab.logs.formats.outcomes import require_answered, require_text_of_model
 
 
@@ -47,6 +48,7 @@ class SpecraceFormat(Format):
             counts = None if counts is None else require_object(counts, "measured")
             yield Exchange(prompt_ids, output_ids, name, category, parameters=parameters_of(row), draft_counts=counts)
             return
+        require_text_only(row, "the prompt")
         _require(row, ("prompt", "output"), "write prompt_ids and output_ids, or prompt and output")
         if any(isinstance(row[key], dict | list) for key in ("prompt", "output")):
             request = row["prompt"] if row.get("tools") is None else {"messages": row["prompt"], "tools": row["tools"]}

@@ -27,6 +27,7 @@ from specrace.lab.logs.formats.base import (
     require_list,
     require_object,
 )
+from specrace.lab.logs.formats.media import require_text_only
 
 # Objects in which gateways and logs wrap the body.
 _WRAPPERS = ("body", "request", "params", "json", "data", "kwargs", "payload", "input_data", "obj")
@@ -70,7 +71,6 @@ _ELSEWHERE = {
     "cachedContent": "the model read a cached prompt that is not in the log",
     "cached_content": "the model read a cached prompt that is not in the log",
     "suffix": "the model filled in the middle, and how its prompt was put together is not in the log",
-    "images": "the prompt has an image; only text can be scored",
     "image_data": "the prompt has an image; only text can be scored",
     "video_data": "the prompt has a video; only text can be scored",
     "audio_data": "the prompt has sound; only text can be scored",
@@ -168,6 +168,7 @@ def _require_whole(body: Row) -> None:
     for name, what in _ELSEWHERE.items():
         if body.get(name):
             raise ValueError(f"the request has {name}: {what}")
+    require_text_only(body, "the prompt")
     if isinstance(body.get("prompt"), dict) and body["prompt"].get("id"):
         raise ValueError("the request has prompt.id: OpenAI keeps the text of the prompt, which is not in the log")
     context = body.get("context")
