@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from specrace.core.errors import shorten
 from specrace.lab.logs.formats.apis import looks_like_answers, looks_like_request, read_exchanges
 from specrace.lab.logs.formats.apis.answers import is_error
 from specrace.lab.logs.formats.apis.requests import is_answered
@@ -98,6 +99,7 @@ class RequestResponse(Format):
         pair = find_pair(row)
         if pair is None:
             raise ValueError(explain_row(row) or "this line has no request with its response")
+        _require_single(row, pair)
         name = next((label for key in _IDS if (label := read_label(row, key))), "")
         return read_exchanges(*pair, name, read_label(row, "category"))
 
@@ -127,6 +129,24 @@ def find_pair(row: Row) -> tuple[Any, Any] | None:
         if pair is not None:
             return pair
     return None
+
+
+def _require_single(row: Row, pair: tuple[Any, Any]) -> None:
+    """Raise ValueError if objects in a line, with the same fields, hold different requests, of which `pair` is one.
+
+    Tables as one object, two models' answers, and a record before and after a change are such lines.
+    """
+    if (_guidellm(row) or _pair(row)) is not None:
+        return
+    names = [name for name, value in row.items() if isinstance(value, dict)]
+    pairs = {name: other for name in names if (other := _pair(row[name])) is not None}
+    first, *others = pairs
+    for name in others:
+        if row[name].keys() == row[first].keys() and pairs[name] != pair:
+            raise ValueError(
+                f"the line holds several requests ({shorten(first, 40)}, {shorten(name, 40)}); write a line for each, "
+                "or name the fields of one by --columns"
+            )
 
 
 def _has_failed(response: Any) -> bool:

@@ -120,3 +120,24 @@ def test_a_response_beside_messages_is_their_answer(row: Any) -> None:
     assert recognise(row) is RequestResponse
     (exchange,) = RequestResponse().read(row)
     assert (exchange.prompt, exchange.output) == ([ASK], ANSWER)
+
+
+def test_several_requests_in_one_line_are_reported() -> None:
+    first, second = {"prompt": "a", "response": "b"}, {"prompt": "a", "response": "c"}
+    assert recognise({"m": first, "n": second}) is RequestResponse
+    with pytest.raises(ValueError, match=r"the line holds several requests \(m, n\)"):
+        RequestResponse().read({"id": 1, "m": first, "n": second})
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"m": {"prompt": "a", "response": "b"}, "n": {"prompt": "a", "response": "b"}},
+        {"m": {"prompt": "a", "response": "b"}, "n": {"question": "c", "answer": "d", "score": 1}},
+        {"prompt": "a", "response": "b", "m": {"prompt": "c", "response": "d"}, "n": {"prompt": "e", "response": "f"}},
+        {"m": None, "n": {"prompt": "a", "response": "b"}},
+    ],
+)
+def test_the_same_request_twice_or_other_objects_are_no_second_request(row: Any) -> None:
+    (exchange,) = RequestResponse().read(row)
+    assert (exchange.prompt, exchange.output) == ("a", "b")
