@@ -80,6 +80,12 @@ _RESPONSES = (
 # If the field of the request, or of the response, has one of these names, the line itself may be the body.
 _OWN_REQUEST = ("messages", "contents", "prompt", "prompttokenids", "inputids", "input", "inputs", "question", "query")
 _OWN_RESPONSE = ("choices", "candidates", "message", "outputs", "generatedtext", "response", "output")
+# Fields of which one stands beside a plain prompt and a `text` if that is the answer and other fields are there, too.
+_BESIDE_TEXT = {
+    *("finish_reason", "finishReason", "stop_reason", "finished", "usage", "meta_info", "logprobs", "token_ids"),
+    *("model", "model_name", "model_id", "temperature", "max_tokens", "max_new_tokens", "sampling_params", "stop"),
+    *("tokens", "num_tokens", "completion_tokens", "output_tokens", "latency", "duration", "elapsed", "created"),
+}
 _IDS = ("id", "request_id", "requestId", "uuid", "trace_id", "run_id")
 
 
@@ -131,6 +137,14 @@ def find_pair(row: Row) -> tuple[Any, Any] | None:
     return None
 
 
+def _is_written(request: Row) -> bool:
+    """Whether `text` beside a request, whose own fields these are, is the answer and not a text of a data set."""
+    if any(isinstance(request.get(name), list) for name in ("messages", "contents", "prompt_token_ids", "input_ids")):
+        return True
+    others = {name for name in request if name not in _OWN_REQUEST and name not in _IDS}
+    return not others or not _BESIDE_TEXT.isdisjoint(others)
+
+
 def _require_single(row: Row, pair: tuple[Any, Any]) -> None:
     """Raise ValueError if objects in a line, with the same fields, hold different requests, of which `pair` is one.
 
@@ -180,6 +194,11 @@ def _pair(fields: Row) -> tuple[Any, Any] | None:
         value = fields.get(names.get(name, ""))
         if name == request_name or not value:
             continue
+        if name == "text" and request is fields:
+            # The field must be no prompt, nor what stands in a data set beside one, such as a passage.
+            request = {key: value for key, value in fields.items() if key != names[name]}
+            if not looks_like_request(request) or not _is_written(request):
+                continue
         if is_conversation and isinstance(value, str) and not looks_like_answers(value):
             # This text is a verdict on the conversation, or repeats its end or all of it.
             continue

@@ -141,3 +141,30 @@ def test_several_requests_in_one_line_are_reported() -> None:
 def test_the_same_request_twice_or_other_objects_are_no_second_request(row: Any) -> None:
     (exchange,) = RequestResponse().read(row)
     assert (exchange.prompt, exchange.output) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "a", "text": "b", "label": 1},
+        {"prompt": "a", "text": "a", "code": "c"},
+        {"question": "a", "text": "b", "title": "c"},
+        {"query": "a", "text": "b", "title": "c"},
+    ],
+)
+def test_a_text_of_a_data_set_is_no_answer(row: Any) -> None:
+    assert recognise(row) is None
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "a", "text": "b", "request_id": "1"},
+        {"prompt": "a", "text": "b", "label": 1, "finish_reason": "stop"},
+        {"question": "a", "text": "b"},
+        {"request": {"prompt": "a"}, "text": "b", "label": 1},
+    ],
+)
+def test_a_text_beside_fields_of_an_answer_is_the_answer(row: Any) -> None:
+    (exchange,) = RequestResponse().read(row)
+    assert (exchange.prompt, exchange.output) == ("a", "b")
