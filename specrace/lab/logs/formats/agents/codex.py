@@ -23,6 +23,7 @@ from specrace.lab.logs.formats.agents.codex_items import (
     Answer,
     Item,
     has_call_ids,
+    is_review,
     is_written,
     read_agent_message,
     read_history,
@@ -63,6 +64,7 @@ _LINE_TYPES = (
     "inter_agent_communication",
     "token_usage_record",
 )
+CODEX_WROTE = "Codex wrote it, not the model"
 # The fields of an item without an envelope; other objects of type "message" are responses of an API.
 _BARE = {"type", "id", "role", "content", "status", "phase", "timestamp"}
 
@@ -162,7 +164,12 @@ class Codex(AgentSession):
 
     def _read_item(self, item: Row) -> None:
         """Add an item to the answer or to the history. Raises ValueError."""
-        if is_written(item):
+        if self._answer is None and self._history and is_review(item, self._history[-1]):
+            message = read_written(item, self._line).message
+            self._grow([message])
+            self._completed.append(left_out(self._name, CODEX_WROTE, self._key_of(message)))
+            self._push(Item(message, self._line))
+        elif is_written(item):
             if self._answer is None:
                 self._answer, self._usage = Answer(self._line, usage=self._usage), None
             part = read_written(item, self._line)
@@ -206,12 +213,7 @@ class Codex(AgentSession):
         prompt = [item.message for item in self._history if item.message is not None]
         last = self._history[-1] if self._history else START
         reason = last.first_fault or answer.fault or ("" if prompt else LOST)
-        # An answer and its copy in a fork get the same key, from the conversation before them. Unrelated sessions with
-        # the same texts differ in the ids of their calls; without ids, the name of the session that was forked first
-        # tells them apart. That name is not used otherwise, because in 2025 Codex copied a resumed session without its
-        # name.
-        has_ids = last.has_ids or has_call_ids(message)
-        key = digest_of([last.digest.hex(), message, "" if has_ids else self._root]).hex()
+        key = self._key_of(message)
         if reason and (written or answer.fault):
             self._completed.append(left_out(self._name, reason, key))
         elif written:
@@ -221,6 +223,17 @@ class Codex(AgentSession):
         if written or answer.fault:
             # The answer's fault, such as an image, is in all later prompts.
             self._push(Item(message if written else None, answer.line, answer.fault))
+
+    def _key_of(self, message: Message) -> str:
+        """The key of an answer after the history; an answer and its copy in a fork get the same one.
+
+        It comes from the conversation before the answer. Unrelated sessions with the same texts differ in the ids of
+        their calls; without ids, the name of the session that was forked first tells them apart. That name is not used
+        otherwise, because in 2025 Codex copied a resumed session without its name.
+        """
+        last = self._history[-1] if self._history else START
+        has_ids = last.has_ids or has_call_ids(message)
+        return digest_of([last.digest.hex(), message, "" if has_ids else self._root]).hex()
 
     def _set_history(self, items: list[Item]) -> None:
         self._history = []

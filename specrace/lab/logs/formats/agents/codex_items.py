@@ -124,6 +124,16 @@ def is_written(item: Row) -> bool:
     return item.get("type") in WRITTEN or (item.get("type") == "message" and item.get("role") == "assistant")
 
 
+def is_review(item: Row, before: Item) -> bool:
+    """Whether an assistant message is a review that Codex itself put into the history (codex-rs/core/src/tasks/
+    review.rs): it comes directly after the item in which Codex tells the result, and older versions omit its id."""
+    if item.get("type") != "message" or item.get("role") != "assistant" or before.message is None:
+        return False
+    told = before.message["content"]
+    is_told = before.message["role"] == "user" and told.lstrip().startswith("<user_action>") and "review task" in told
+    return is_told or item.get("id") == "review_rollout_assistant"
+
+
 def read_written(item: Row, line: int) -> Answer:
     """An item that the model wrote, as a part of an answer. Raises ValueError."""
     part = Answer(line)

@@ -8,7 +8,7 @@ import pytest
 
 from specrace.lab.logs.formats import recognise
 from specrace.lab.logs.formats.agents import sessions
-from specrace.lab.logs.formats.agents.codex import Codex
+from specrace.lab.logs.formats.agents.codex import CODEX_WROTE, Codex
 from specrace.lab.logs.formats.apis.messages import HIDDEN_REASONING
 from specrace.lab.logs.formats.base import Exchange, Format, Usage
 from tests.lab.logs.formats.agents.test_claude_code import reasons, scored
@@ -282,6 +282,27 @@ def test_what_the_model_wrote_to_a_custom_tool_stays_text() -> None:
     rows = [user("a"), item("custom_tool_call", name="calculate", input="[1, 2]", call_id="c")]
     (only,) = read(rows)
     assert only.output["tool_calls"][0]["function"]["arguments"] == "[1, 2]"  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize(
+    ("told", "identifier"),
+    [
+        ("<user_action>\n  <context>User initiated a review task. Here it is.</context>\n</user_action>", {}),
+        ("Look at the review.", {"id": "review_rollout_assistant"}),
+    ],
+)
+def test_a_review_that_codex_wrote_stays_in_the_prompt_and_is_not_scored(told: str, identifier: dict[str, Any]) -> None:
+    rows = [meta("s"), *talk("a b"), user(told), message("assistant", "All good.", **identifier), *talk("c d")]
+    exchanges = read(rows)
+    asked = ["Be brief.", "a"]
+    assert scored(exchanges) == [(asked, "b"), ([*asked, "b", told, "All good.", "c"], "d")]
+    assert reasons(exchanges) == [CODEX_WROTE]
+
+
+def test_an_answer_with_reasoning_after_a_review_is_the_models() -> None:
+    told = user("<user_action>a review task</user_action>")
+    thought = item("reasoning", summary=[], content=[{"type": "reasoning_text", "text": "hm"}])
+    assert [text for _, text in scored(read([user("a"), told, thought, answer("b")]))] == ["b"]
 
 
 def usage(total: int, last: int) -> dict[str, Any]:
