@@ -39,6 +39,13 @@ from specrace.lab.logs.formats.apis.messages import HIDDEN_REASONING, tool_call
 from specrace.lab.logs.formats.base import Exchange, Message, Row, Usage, read_label, require_list, require_object
 
 TOOL_WROTE = "Claude Code wrote it, not the model"
+ATTACHED = "Claude Code put the text of a file or a hook into its prompt in a form that the log does not show"
+# The types of attachments that give the model such a text. Others list tools and skills, which no prompt here has, or
+# remind the model of something.
+_ATTACHED = (
+    *("file", "directory", "edited_text_file", "nested_memory", "selected_lines_in_ide", "mcp_resource"),
+    *("plan_file_reference", "diagnostics", "hook_additional_context", "hook_blocking_error"),
+)
 # In no text do tokens have more characters than this on average.
 _CHARACTERS_PER_TOKEN = 8
 _MAX_REPLACED = 10_000
@@ -217,6 +224,8 @@ class ClaudeCode(AgentSession):
         response.complete = True
         response.conversation.open.pop(response.key, None)
         prompt, fault = read_chain(response.before, self._replaced)
+        if any(turn.attached for turn in response.before.chain()):
+            response.warnings[ATTACHED] = None
         answer = response.message
         key = digest_of([response.message_id or response.uuid, answer]).hex()
         reason = fault or response.fault or ("" if prompt else LOST)
@@ -297,6 +306,10 @@ def _read_other(row: Row, before: Turn | None) -> Turn | None:
             for message in rendered:
                 before = _read_user(require_object(message, "a message").get("content"), before)
             return before
+        if row["attachment"].get("type") in _ATTACHED:
+            turn = Turn(before)
+            turn.attached = True
+            return turn
     return before if content is None else _read_user(content, before)
 
 

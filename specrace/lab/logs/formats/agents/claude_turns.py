@@ -23,7 +23,8 @@ class Turn:
 
     `fault`: why no answer after this turn can be scored, "" if it can. `size`: the size of the chain up to this turn,
     in characters of JSON. `response`: the last response up to this turn. `cleared`: the ids of the calls whose results
-    the model no longer reads after this turn.
+    the model no longer reads after this turn. `attached`: whether the prompt had a text here that the log
+    lacks.
     """
 
     def __init__(self, before: Turn | None, messages: list[Message] | None = None, fault: str = "") -> None:
@@ -33,6 +34,7 @@ class Turn:
         self.own_size = size_of(self.messages)
         self.size: int = self.own_size + (before.size if before else 0)
         self.cleared: tuple[str, ...] = ()
+        self.attached = False
         # The part of `own_size` that `Links` has counted.
         self.counted = 0
         self.conversation: Conversation = before.conversation if before else Conversation()
@@ -55,7 +57,7 @@ class Turn:
     def moved(self, before: Turn) -> Turn:
         """A copy of this turn that follows the turn `before`."""
         copy = Turn(before, self.messages, self.fault)
-        copy.cleared = self.cleared
+        copy.cleared, copy.attached = self.cleared, self.attached
         return copy
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specrace.lab.logs.formats.agents import sessions
-from specrace.lab.logs.formats.agents.claude_code import TOOL_WROTE, ClaudeCode
+from specrace.lab.logs.formats.agents.claude_code import ATTACHED, TOOL_WROTE, ClaudeCode
 from specrace.lab.logs.formats.apis.messages import HIDDEN_REASONING
 from specrace.lab.logs.formats.base import Exchange, Format, Usage
 
@@ -278,6 +278,34 @@ def test_an_answer_without_its_thinking_has_a_warning(thinking: dict[str, Any]) 
     (only,) = read([user("1", None, "a"), answer("2", "1", blocks, usage={"input_tokens": 9, "output_tokens": 1500})])
     assert only.warnings == (HIDDEN_REASONING,)
     assert (only.output, only.usage.output) == ({"role": "assistant", "content": "b"}, 1500)
+
+
+def attachment(uuid: str, parent: str, kind: str, **more: Any) -> dict[str, Any]:
+    return line("attachment", uuid, parent, attachment={"type": kind, "content": ["x"]}, **more)
+
+
+@pytest.mark.parametrize("kind", ["file", "hook_additional_context"])
+def test_answers_after_an_attached_text_that_the_log_does_not_show_have_a_warning(kind: str) -> None:
+    rows = [
+        user("1", None, "a"),
+        answer("2", "1", "b"),
+        user("3", "2", "c"),
+        attachment("4", "3", kind),
+        answer("5", "4", "d"),
+        user("6", "5", "e"),
+        answer("7", "6", "f"),
+    ]
+    exchanges = read(rows)
+    assert [exchange.warnings for exchange in exchanges] == [(), (ATTACHED,), (ATTACHED,)]
+    assert scored(exchanges)[-1] == (["a", "b", "c", "d", "e"], "f")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"), [("skill_listing", {}), ("file", {"rendered": [{"role": "user", "content": "x"}]})]
+)
+def test_answers_after_other_attachments_have_none(kind: str, more: dict[str, Any]) -> None:
+    exchanges = read([user("1", None, "a"), attachment("2", "1", kind, **more), answer("3", "2", "b")])
+    assert [exchange.warnings for exchange in exchanges] == [()]
 
 
 def test_answers_after_an_image_are_counted_and_those_before_it_are_scored() -> None:
