@@ -39,6 +39,7 @@ from specrace.lab.logs.formats.apis.messages import HIDDEN_REASONING, tool_call
 from specrace.lab.logs.formats.base import Exchange, Message, Row, Usage, read_label, require_list, require_object
 
 TOOL_WROTE = "Claude Code wrote it, not the model"
+EDITED = "the server left out parts of its prompt (applied_edits), which the log does not show"
 ATTACHED = "Claude Code put the text of a file or a hook into its prompt in a form that the log does not show"
 # The types of attachments that give the model such a text. Others list tools and skills, which no prompt here has, or
 # remind the model of something.
@@ -200,6 +201,7 @@ class ClaudeCode(AgentSession):
         response.add(logged.get("content"), part)
         if hidden:
             response.warnings[HIDDEN_REASONING] = None
+        response.edited = response.edited or _is_edited(logged.get("context_management"))
         response.usage = _read_usage(logged.get("usage"), response.usage)
         return response
 
@@ -228,7 +230,7 @@ class ClaudeCode(AgentSession):
             response.warnings[ATTACHED] = None
         answer = response.message
         key = digest_of([response.message_id or response.uuid, answer]).hex()
-        reason = fault or response.fault or ("" if prompt else LOST)
+        reason = fault or response.fault or (EDITED if response.edited else "" if prompt else LOST)
         if reason:
             self._completed.append(left_out(response.session, reason, key))
         elif any(answer.get(name) for name in ("content", "reasoning_content", "tool_calls")):
@@ -252,6 +254,15 @@ def _kind_of_own_text(row: Row, logged: Row, part: Message) -> str:
     if row.get("isApiErrorMessage") is True or (alone and text.startswith(_API_ERRORS)):
         return "API"
     return "text" if logged.get("model") == "<synthetic>" or (alone and text.strip() in _OWN_ANSWERS) else ""
+
+
+def _is_edited(management: object) -> bool:
+    """Whether the server left out parts of a prompt other than earlier thinking, which chat templates also leave out
+    (platform.claude.com/docs/en/build-with-claude/context-editing)."""
+    edits = management.get("applied_edits") if isinstance(management, dict) else None
+    return isinstance(edits, list) and any(
+        not (isinstance(edit, dict) and str(edit.get("type")).startswith("clear_thinking")) for edit in edits
+    )
 
 
 def _read_answer(content: object) -> tuple[Message, bool]:

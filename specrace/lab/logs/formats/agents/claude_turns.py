@@ -87,6 +87,8 @@ class Response(Turn):
         self.results: dict[str, tuple[Message, str]] = {}
         self.usage = Usage()
         self.warnings: dict[str, None] = {}
+        # Whether the server left out parts of this answer's prompt. Later prompts need not lack them.
+        self.edited = False
         # Whether the response's exchange was made; after that the response must not change.
         self.complete = False
         self._lines: set[bytes] = set()

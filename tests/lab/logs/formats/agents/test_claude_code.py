@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specrace.lab.logs.formats.agents import sessions
-from specrace.lab.logs.formats.agents.claude_code import ATTACHED, TOOL_WROTE, ClaudeCode
+from specrace.lab.logs.formats.agents.claude_code import ATTACHED, EDITED, TOOL_WROTE, ClaudeCode
 from specrace.lab.logs.formats.apis.messages import HIDDEN_REASONING
 from specrace.lab.logs.formats.base import Exchange, Format, Usage
 
@@ -24,7 +24,7 @@ def line(kind: str, uuid: str, parent: str | None, content: Any = None, **more: 
     """A line of this type. The message id of an assistant's line is "m" and its uuid, unless `id` is given."""
     row: dict[str, Any] = {"type": kind, "sessionId": "s", "parentUuid": parent, "uuid": uuid, "isSidechain": False}
     identity = more.pop("id", f"m{uuid}")
-    inner = {key: more.pop(key) for key in ("model", "usage", "stop_reason") if key in more}
+    inner = {key: more.pop(key) for key in ("model", "usage", "stop_reason", "context_management") if key in more}
     if kind in ("user", "assistant"):
         row["message"] = {"role": kind, "content": content} | ({"id": identity} if kind == "assistant" else {}) | inner
     elif content is not None:
@@ -278,6 +278,28 @@ def test_an_answer_without_its_thinking_has_a_warning(thinking: dict[str, Any]) 
     (only,) = read([user("1", None, "a"), answer("2", "1", blocks, usage={"input_tokens": 9, "output_tokens": 1500})])
     assert only.warnings == (HIDDEN_REASONING,)
     assert (only.output, only.usage.output) == ({"role": "assistant", "content": "b"}, 1500)
+
+
+@pytest.mark.parametrize(
+    ("edits", "left_out"),
+    [
+        ([{"type": "clear_tool_uses_1", "cleared_tool_uses": 3}], [EDITED]),
+        ([{"type": "clear_thinking_1"}], []),
+        ([], []),
+    ],
+)
+def test_an_answer_of_whose_prompt_the_server_left_parts_out_is_counted(
+    edits: list[dict[str, Any]], left_out: list[str]
+) -> None:
+    rows = [
+        user("1", None, "a"),
+        answer("2", "1", "b", context_management={"applied_edits": edits}),
+        user("3", "2", "c"),
+        answer("4", "3", "d", context_management=None),
+    ]
+    exchanges = read(rows)
+    assert reasons(exchanges) == left_out
+    assert scored(exchanges)[-1] == (["a", "b", "c"], "d")
 
 
 def attachment(uuid: str, parent: str, kind: str, **more: Any) -> dict[str, Any]:
