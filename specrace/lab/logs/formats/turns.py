@@ -16,26 +16,30 @@ def assistant_turns(logged: Sequence[Any], **about: Any) -> Iterable[Exchange]:
     """Yield an exchange for each of the assistant's messages, whose prompt is all messages before it.
 
     `about`: the other fields of every exchange. An assistant message that opens the conversation has no prompt, so it
-    is only history. A log may repeat the history with each request, so every answer has a key by which repetitions are
-    recognised; the last answer always counts. Raises ValueError for a message that cannot be read, after yielding the
-    turns before it, and if the assistant never answers.
+    is only history, as is a demonstration (SWE-agent's `is_demo`). A log may repeat the history with each request, so
+    every answer has a key by which repetitions are recognised; the last answer always counts. Raises ValueError for a
+    message that cannot be read, after yielding the turns before it, and if the assistant never answers.
     """
     if not logged:
         raise ValueError("messages is empty; every transcript needs a prompt and an output")
     reader = MessageReader()
     messages: list[Message] = []
+    only_history: set[int] = set()
     unreadable: ValueError | None = None
     for logged_message in logged:
         try:
-            messages += reader.read(logged_message)
+            read = reader.read(logged_message)
         except ValueError as error:
             unreadable = error
             break
+        if isinstance(logged_message, dict) and logged_message.get("is_demo") is True:
+            only_history.update(range(len(messages), len(messages) + len(read)))
+        messages += read
     digest = hashlib.blake2b(digest_size=8)
     exchange: Exchange | None = None
     for index, message in enumerate(messages):
         digest.update(json.dumps(message, sort_keys=True).encode())
-        if index and message["role"] == "assistant":
+        if index and message["role"] == "assistant" and index not in only_history:
             if exchange is not None:
                 yield exchange
             warnings = tuple(reader.warnings)

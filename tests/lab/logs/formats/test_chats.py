@@ -23,6 +23,13 @@ def test_an_opening_assistant_turn_is_only_history() -> None:
     assert only.prompt == [{"role": "assistant", "content": "x"}, USER]
 
 
+def test_a_demonstration_is_only_history() -> None:
+    shown = [{"role": role, "content": role[0], "is_demo": True} for role in ("user", "assistant")]
+    asked = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "c", "is_demo": False}]
+    (exchange,) = OpenAIChat().read({"messages": [*shown, *asked]})
+    assert [message["content"] for message in exchange.prompt] == ["u", "a", "b"]  # type: ignore[index, call-overload]
+
+
 def test_content_parts_and_tool_calls_are_read() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     question = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
