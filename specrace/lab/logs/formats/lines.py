@@ -102,12 +102,35 @@ class RequestResponse(Format):
     def read(self, row: Row) -> Iterable[Exchange]:
         require_answered(row)
         require_text_only(row, "the prompt")
+        _require_calls(row)
         pair = find_pair(row)
         if pair is None:
             raise ValueError(explain_row(row) or "this line has no request with its response")
         _require_single(row, pair)
         name = next((label for key in _IDS if (label := read_label(row, key))), "")
         return read_exchanges(*pair, name, read_label(row, "category"))
+
+
+def _require_calls(row: Row) -> None:
+    """Raise ValueError for a step of SWE-agent whose response lacks the model's tool call.
+
+    A step keeps the action that the call stands for, and in `response` the text beside the call; only the queries of
+    later steps have the call (SWE-agent/SWE-agent, sweagent/agent/agents.py; tools/parsing.py:
+    FunctionCallingParser, which returns the whole text as `thought`; other parsers return the text around the action).
+    """
+    action, response = row.get("action"), row.get("response")
+    if not isinstance(action, str) or not isinstance(response, str):
+        return
+    queries = [row[name] for name in ("query", "messages") if isinstance(row.get(name), list)]
+    if not queries or "observation" not in row:
+        return
+    calls = any(isinstance(message, dict) and message.get("tool_calls") for query in queries for message in query)
+    is_beside_call = bool(action.strip()) and row.get("thought") == response and action.strip() not in response
+    if calls or is_beside_call:
+        raise ValueError(
+            "this is a step of SWE-agent, whose response lacks the tool call that the model wrote; write the messages "
+            "of `history`, which have the calls, in a line"
+        )
 
 
 def _guidellm(row: Row) -> tuple[Any, Any] | None:

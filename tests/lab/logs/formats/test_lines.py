@@ -49,6 +49,34 @@ def test_a_system_prompt_beside_a_question_is_read() -> None:
     assert exchange.prompt == [{"role": "system", "content": "s"}, ASK]
 
 
+CALLED = {"role": "assistant", "content": "b", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response": "I look.", "thought": "I look.", "query": [ASK]},
+        {"response": "Done", "thought": "", "query": [ASK, CALLED, {"role": "tool", "content": "c"}]},
+    ],
+)
+def test_a_step_without_the_call_that_the_model_wrote_is_refused(fields: Any) -> None:
+    with pytest.raises(ValueError, match="a step of SWE-agent, whose response lacks the tool call"):
+        RequestResponse().read({"action": "ls\n", "observation": "c"} | fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response": "I look.\n```\nls\n```", "thought": "I look."},
+        {"response": "I call <parameter=command>ls</parameter>", "thought": "I call"},
+        {"response": "ls", "thought": "ls"},
+    ],
+)
+def test_a_step_whose_response_is_all_that_the_model_wrote_is_read(fields: Any) -> None:
+    (exchange,) = RequestResponse().read({"action": "ls\n", "observation": "c", "query": [ASK]} | fields)
+    assert exchange.output == {"role": "assistant", "content": fields["response"]}
+
+
 def test_guidellm_logs_reasoning_and_calls_beside_the_output() -> None:
     call = {"id": "c", "function": {"name": "f", "arguments": '{"x": 1}'}}
     row = {"request_args": {"body": CHAT}, "output": None, "reasoning_output": "hm", "tool_calls": [call]}
