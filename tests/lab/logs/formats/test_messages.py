@@ -81,6 +81,20 @@ def test_the_id_of_a_call_has_another_name_in_its_result() -> None:
     assert MessageReader().read(result) == [{"role": "tool", "content": "r", "tool_call_id": "c"}]
 
 
+@pytest.mark.parametrize("more", [{}, {"content": None}, {"cache_control": {"type": "ephemeral"}}, {"content": []}])
+def test_a_tools_result_may_be_empty(more: dict[str, Any]) -> None:
+    result = {"type": "tool_result", "tool_use_id": "c"} | more
+    assert MessageReader().read({"role": "user", "content": [result]}) == [
+        {"role": "tool", "content": "", "tool_call_id": "c"}
+    ]
+
+
+def test_a_tools_result_in_a_field_that_is_not_known_is_reported() -> None:
+    result = {"type": "tool_result", "toolUseID": "c", "run": {"result": {"output": "r"}}}
+    with pytest.raises(ValueError, match="a tool's result has no content, but run"):
+        MessageReader().read({"role": "user", "content": [result]})
+
+
 def test_a_message_that_a_web_page_keeps_is_refused() -> None:
     message = {"role": "assistant", "content": "b", "toolInvocations": [{"state": "result", "toolName": "f"}]}
     with pytest.raises(ValueError, match="toolInvocations, in which a web page"):

@@ -210,9 +210,12 @@ class MessageReader:
             self.warnings[HIDDEN_REASONING] = None
 
     def _result(self, part: Row) -> Message:
-        """The message of a tool's result."""
+        """The message of a tool's result. Raises ValueError if its text is in a field that is not known."""
         contents = (part.get(name) for name in ("content", "response", "result", "output"))
         content = next((value for value in contents if value is not None), None)
+        other = [name for name, value in part.items() if isinstance(value, dict | list) and value]
+        if content is None and (other := [name for name in other if name != "cache_control"]):
+            raise ValueError(f"a tool's result has no content, but {shorten(', '.join(other), 40)}")
         message: Message = {"role": "tool", "content": result_text(content)}
         for field, names in (("tool_call_id", ("tool_use_id", "toolUseId", "id", "call_id")), ("name", ("name",))):
             value = next((part[name] for name in names if part.get(name)), None)
