@@ -8,6 +8,8 @@
   (All-Hands-AI/OpenHands, frontend/src/types/core/base.ts), or events with a `kind` (OpenHands/software-agent-sdk).
 - Cline and Roo Code, ui_messages.json: {"ts", "type": "say" | "ask", ...}; their api_conversation_history.json is read.
 - opencode's messages: {"info": {...}, "parts": [...]}.
+- Continue's sessions and development data: {"prompt", "completion", "modelTitle"}, in which the messages are joined to
+  one text (continuedev/continue, core/index.d.ts: PromptLog; gui/src/redux/thunks/streamNormalInput.ts).
 - ChatGPT's export: {"mapping", "current_node"}, and Claude's: {"chat_messages"}.
 """
 
@@ -53,6 +55,11 @@ def _is_opencode(row: Row) -> bool:
     return isinstance(row.get("info"), dict) and isinstance(row.get("parts"), list)
 
 
+def _is_continue(row: Row) -> bool:
+    about = {"completionOptions", "modelProvider", "eventName"}
+    return {"prompt", "completion", "modelTitle"} <= row.keys() and not about.isdisjoint(row)
+
+
 def _is_chatgpt(row: Row) -> bool:
     return {"mapping", "current_node"} <= row.keys()
 
@@ -68,6 +75,7 @@ _REFUSED: tuple[tuple[Callable[[Row], bool], str], ...] = (
     (_is_openhands, "a session of OpenHands"),
     (_is_cline, "what Cline or Roo Code showed (give api_conversation_history.json, which is beside it)"),
     (_is_opencode, "a session of opencode"),
+    (_is_continue, "a session or development data of Continue"),
     (_is_chatgpt, "ChatGPT's export"),
     (_is_claude, "Claude's export"),
 )

@@ -27,6 +27,16 @@ from tests.lab.parts import write
         ({"id": "1", "timestamp": "t", "source": "user", "kind": "MessageEvent", "llm_message": {}}, "OpenHands"),
         ({"ts": 1, "type": "say", "say": "text", "text": "a"}, "api_conversation_history"),
         ({"info": {"id": "m", "role": "user"}, "parts": []}, "opencode"),
+        ({"prompt": "<user>a", "completion": "b", "modelTitle": "m", "completionOptions": {}}, "Continue"),
+        (
+            {
+                "history": [
+                    {"promptLogs": [{"prompt": "a", "completion": "b", "modelTitle": "m", "modelProvider": "p"}]}
+                ]
+            },
+            "C",
+        ),
+        ({"eventName": "chatInteraction", "prompt": "a", "completion": "b", "modelTitle": "m"}, "Continue"),
         ({"title": "t", "mapping": {}, "current_node": "n"}, "ChatGPT"),
         ({"uuid": "u", "name": "n", "chat_messages": []}, "Claude's export"),
     ],
