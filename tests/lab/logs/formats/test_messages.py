@@ -65,6 +65,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{
     "message",
     [
         {"role": "assistant", "content": "b", "toolCalls": [CALL]},
+        {"role": "assistant", "content": "b", "tool_calls": [{"id": "c", "function": "f", "arguments": {"x": 1}}]},
         {"type": "ai", "content": "b", "tool_calls": [], "additional_kwargs": {"tool_calls": [CALL]}},
         {"type": "ai", "data": {"content": "b", "additional_kwargs": {"tool_calls": [CALL]}}},
     ],

@@ -287,6 +287,8 @@ def tool_call(value: object) -> Row:
     # names.
     inner = logged["custom"] if isinstance(logged.get("custom"), dict) else logged
     name = inner.get("name", inner.get("toolName"))
+    if isinstance(function, str):  # inspect_ai's
+        function, name = None, function
     if function is None and name is not None:
         arguments = next((inner[key] for key in ("args", "arguments", "input") if key in inner), None)
         function = {"name": name, "arguments": arguments}
