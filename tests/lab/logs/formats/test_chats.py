@@ -30,6 +30,13 @@ def test_a_demonstration_is_only_history() -> None:
     assert [message["content"] for message in exchange.prompt] == ["u", "a", "b"]  # type: ignore[index, call-overload]
 
 
+def test_what_gemini_cli_wrote_itself_is_only_history() -> None:
+    texts = ["a", "Got it. Thanks for the context!", "b", "c"]
+    turns = [{"role": ("user", "model")[index % 2], "parts": [{"text": text}]} for index, text in enumerate(texts)]
+    (exchange,) = OpenAIChat().read({"messages": turns})
+    assert [message["content"] for message in exchange.prompt] == texts[:3]  # type: ignore[index, call-overload]
+
+
 def test_content_parts_and_tool_calls_are_read() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     question = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
