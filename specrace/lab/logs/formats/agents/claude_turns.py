@@ -48,9 +48,9 @@ class Turn:
             yield turn
             turn = turn.before
 
-    def grow(self, messages: list[Message]) -> None:
-        """Add the size of messages that are added to this turn."""
-        added = size_of(messages)
+    def grow(self, messages: list[Message], replaced: Collection[Message] = ()) -> None:
+        """Add the size of messages that are added to this turn, less that of the messages `replaced` by them."""
+        added = size_of(messages) - size_of(replaced)
         self.own_size += added
         self.size += added
 
@@ -94,10 +94,18 @@ class Response(Turn):
         self._lines: set[bytes] = set()
 
     def add(self, content: Any, part: Message) -> None:
-        """Append a line's part of the answer, unless the line is a copy of an earlier one."""
+        """Append a line's part of the answer, unless the line is a copy of an earlier one.
+
+        Some programs write the whole answer so far in each line; such a line takes the place of those before it.
+        """
         digest = digest_of(content)
-        if digest not in self._lines:
-            self._lines.add(digest)
+        if digest in self._lines:
+            return
+        self._lines.add(digest)
+        if _begins_with(part, self.message):
+            self.grow([part], [self.message])
+            self.message.update(part)
+        else:
             extend(self.message, part)
             self.grow([part])
 
@@ -112,6 +120,17 @@ class Response(Turn):
         copy.fault, copy.complete = self.fault, True
         copy.grow(self.messages)
         return copy
+
+
+def _begins_with(part: Message, before: Message) -> bool:
+    """Whether a part of an answer repeats all of the answer `before` it, which has some text."""
+    calls, calls_before = part.get("tool_calls", []), before.get("tool_calls", [])
+    return (
+        bool(before["content"].strip())
+        and part["content"].startswith(before["content"])
+        and part.get("reasoning_content", "").startswith(before.get("reasoning_content", ""))
+        and calls[: len(calls_before)] == calls_before
+    )
 
 
 class Conversation:

@@ -156,6 +156,34 @@ def test_a_response_over_several_lines_is_one_answer_even_if_a_line_is_repeated(
     assert only.usage == Usage(prompt=543, output=9)
 
 
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
+
+
+def test_lines_that_repeat_the_answer_so_far_take_its_place() -> None:
+    rows = [
+        user("1", None, "a"),
+        answer("2", "1", "I", id="m"),
+        answer("3", "1", "I look.", id="m"),
+        answer("4", "3", [text("I look."), tool_use("t")], id="m"),
+        user("5", "4", [tool_result("t", "r")]),
+        answer("6", "5", "b"),
+    ]
+    first, second = read(rows)
+    assert scored([first, second]) == [(["a"], "I look."), (["a", "I look.", "r"], "b")]
+    assert [call["id"] for call in first.output["tool_calls"]] == ["t"]  # type: ignore[index, call-overload]
+
+
+def test_parts_that_begin_alike_are_parts_of_one_answer() -> None:
+    blank = [answer("2", "1", "\n\n", id="m"), answer("3", "2", "\n\nb", id="m")]
+    thought = [
+        answer("2", "1", [{"type": "thinking", "thinking": "b"}, text("b")], id="m"),
+        answer("3", "2", "bc", id="m"),
+    ]
+    assert scored(read([user("1", None, "a"), *blank])) == [(["a"], "\n\n\n\nb")]
+    assert scored(read([user("1", None, "a"), *thought])) == [(["a"], "bbc")]
+
+
 def test_an_output_count_from_the_beginning_of_a_response_is_ignored() -> None:
     rows = [user("1", None, "a"), answer("2", "1", "word " * 20, usage={"input_tokens": 3, "output_tokens": 1})]
     (only,) = read(rows)
