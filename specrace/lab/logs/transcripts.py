@@ -18,6 +18,7 @@ from typing import Any
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error
 from specrace.lab.logs.bad_lines import BadLines
+from specrace.lab.logs.copies import Copies
 from specrace.lab.logs.fields import UnknownFormat, unread_fields
 from specrace.lab.logs.files.containers import Rows
 from specrace.lab.logs.files.pairs import RequestIndex, find_pairs, order_pair
@@ -91,6 +92,8 @@ class TranscriptFile:
         self.seen = set[str]() if seen is None else seen
         self.remarks = Remarks()
         self._conversations = Conversations()
+        # None for a log of one file.
+        self._copies: Copies | None = None
         self._tokens = LogTokens(tokenize, chat, vocab_size)
         self._recogniser = Recogniser(find_format(format) if format else None, columns)
         self._bad_lines = BadLines(skip=skip_bad)
@@ -107,8 +110,11 @@ class TranscriptFile:
         self._holds_rows = False
         with ExitStack() as stack:
             logs, self.remarks.other_files = self._logs(stack)
+            self._copies = Copies() if len(logs) > 1 else None
             for source, requests in logs:
                 self._reader = None
+                if self._copies is not None:
+                    self._copies.begin_file()
                 self._bytes_before += self._rows.bytes_read
                 self._rows = Rows(source, self.columns, self._miss, is_row=self._recogniser.is_row)
                 try:
@@ -253,6 +259,10 @@ class TranscriptFile:
             if exchange.left_out:
                 # Its key is not noted, because a copy of the answer elsewhere may be complete.
                 self.remarks.left_out[exchange.left_out] += 1
+                continue
+            is_known = bool(exchange.key) and not exchange.repeatable
+            if self._copies is not None and not is_known and self._copies.repeats(exchange):
+                self.remarks.repeated += 1
                 continue
             if exchange.key:
                 self.seen.add(key)

@@ -50,7 +50,7 @@ def test_a_folder_is_one_log_in_the_order_of_names(tmp_path: Path) -> None:
 
 def test_a_bad_line_in_a_folder_is_named_with_its_file(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", FRESH)
-    write(tmp_path / "b.jsonl", FRESH, b"?")
+    write(tmp_path / "b.jsonl", COPYING, b"?")
     with pytest.raises(InputError, match=r"b\.jsonl, line 2: this is not JSON"):
         ids(tmp_path)
     file = TranscriptFile(tmp_path, skip_bad=True)
@@ -67,11 +67,11 @@ def test_the_members_of_a_zip_are_read_each_by_itself(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "t.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("logs/b.csv", "id;prompt_ids;output_ids\nsemicolon;[1];[2]\n")
         archive.writestr("logs/a.json", json.dumps([COPYING, FRESH], indent=1))
-        archive.write(write(tmp_path / "c.jsonl.gz", FRESH), "logs/c.jsonl.gz")
+        archive.write(write(tmp_path / "c.jsonl.gz", FRESH | {"id": "c"}), "logs/c.jsonl.gz")
         archive.writestr("__MACOSX/._a.json", b"\0\5")
         archive.writestr("readme.txt", "x")
     file = TranscriptFile(tmp_path / "t.zip")
-    assert [transcript.id for transcript in file] == ["a", "2", "semicolon", "2"]
+    assert [transcript.id for transcript in file] == ["a", "2", "semicolon", "c"]
     assert file.remarks.other_files == ["readme.txt"]
 
 
@@ -96,6 +96,31 @@ def test_a_copy_of_a_file_counts_once(tmp_path: Path) -> None:
     sources, others = find_sources(tmp_path)
     assert [source.name.name for source in sources] == ["a.jsonl", "b.jsonl", "empty-too.jsonl", "empty.jsonl"]
     assert others == ["b.jsonl.xz, a copy of b.jsonl", "c.zip/log.jsonl, a copy of b.jsonl"]
+
+
+def test_answers_that_a_later_file_repeats_count_once(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "output": "b"}, {"prompt": "a", "output": "b"}, {"prompt": "c", "output": "d"}]
+    write(tmp_path / "all.jsonl", *rows)
+    (tmp_path / "all.csv").write_text("prompt,output\na,b\na,b\n")
+    (tmp_path / "more.csv").write_text("prompt,output\na,b\na,b\na,b\na,e\n")
+    file = TranscriptFile(tmp_path, tokenize=lambda text: list(text.encode()))
+    assert len(list(file)) == len(rows) + 2  # of the third file, the third "a,b", and "a,e"
+    assert file.remarks.repeated == 4
+    assert len(list(file)) == len(rows) + 2
+
+
+def test_a_later_file_may_repeat_a_whole_conversation(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    write(tmp_path / "a.jsonl", {"messages": messages})
+    (tmp_path / "b.json").write_text(json.dumps([{"messages": messages}], indent=1))
+    file = TranscriptFile(tmp_path, chat=by_letter)
+    assert len(list(file)) == 1 and file.remarks.repeated == 1
+
+
+def test_equal_answers_with_other_ids_are_no_copies(tmp_path: Path) -> None:
+    for name in "ab":
+        write(tmp_path / f"{name}.jsonl", {"id": name, "prompt_ids": [1], "output_ids": [2]})
+    assert ids(tmp_path) == ["a", "b"]
 
 
 def test_a_batch_in_a_folder_is_read_as_its_two_files(tmp_path: Path) -> None:
