@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,8 @@ _MAX_MEMBERS = 20_000
 _MAX_NAMES = 3
 # How much of a file is read at once to compare files. The first block tells most files apart.
 _BLOCK = 1 << 16
+# What Hugging Face's datasets names the results of `map` and `filter`, beside the data set itself.
+_CACHED = re.compile(r"cache-\w+\.arrow")
 
 
 class OpenFile:
@@ -199,7 +202,9 @@ def _in_folder(folder: Path, kept: OpenFile | None) -> tuple[list[Source], list[
     files = []
     for parent, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [Path(parent, name) for name in names if not name.startswith(".")]
+        if "_delta_log" in folders:
+            _require_current(Path(parent))
+        files += [Path(parent, name) for name in names if not name.startswith(".") and not _is_cached(name, names)]
     for file in sorted(files, key=lambda file: file.parts):
         if file.suffix.lower() == ".zip" and _is_zip(file, kept):
             members, others = _in_zip(file, kept)
@@ -210,6 +215,33 @@ def _in_folder(folder: Path, kept: OpenFile | None) -> tuple[list[Source], list[
         else:
             skipped.append(str(file.relative_to(folder)))
     return sources, skipped
+
+
+def _is_cached(name: str, names: Sequence[str]) -> bool:
+    """Whether a file in a folder of Hugging Face's datasets holds rows made of the others there, such as a map's."""
+    in_dataset = not {"state.json", "dataset_info.json"}.isdisjoint(names)
+    return in_dataset and _CACHED.fullmatch(name) is not None
+
+
+def _require_current(table: Path) -> None:
+    """Raise InputError if a Delta table's folder may keep files that the table no longer has.
+
+    The log names files that a commit removed (delta-io/delta, PROTOCOL.md); a checkpoint replaces older commits.
+    """
+    log = table / "_delta_log"
+    is_changed = (log / "_last_checkpoint").exists()
+    try:
+        for commit in () if is_changed else log.glob("*.json"):
+            with open_regular(commit) as lines:
+                parts = iter(partial(lines.readline, _BLOCK), b"")
+                is_changed = is_changed or any(part.startswith(b'{"remove"') for part in parts)
+    except OSError:
+        is_changed = True
+    if is_changed:
+        raise InputError(
+            f"{shorten(table)} is a Delta table, whose folder also keeps rows that were replaced or deleted; "
+            "write the table's rows to a Parquet file."
+        )
 
 
 def _is_zip(path: Path, kept: OpenFile | None) -> bool:

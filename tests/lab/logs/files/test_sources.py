@@ -123,6 +123,30 @@ def test_equal_answers_with_other_ids_are_no_copies(tmp_path: Path) -> None:
     assert ids(tmp_path) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("commit", "is_read"), [({"add": {"path": "a.jsonl"}}, True), ({"remove": {"path": "a.jsonl"}}, False)]
+)
+def test_a_delta_table_is_read_only_if_it_has_all_files_of_its_folder(
+    tmp_path: Path, commit: dict[str, object], is_read: bool
+) -> None:
+    write(tmp_path / "a.jsonl", FRESH)
+    (tmp_path / "_delta_log").mkdir()
+    write(tmp_path / "_delta_log" / "0.json", {"commitInfo": {}}, commit)
+    if is_read:
+        assert len(ids(tmp_path)) == 1
+        write(tmp_path / "_delta_log" / "_last_checkpoint", {"version": 10})
+    with pytest.raises(InputError, match="is a Delta table, whose folder also keeps rows"):
+        ids(tmp_path)
+
+
+def test_what_datasets_cached_beside_its_data_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", FRESH)
+    (tmp_path / "cache-1f.arrow").write_bytes(b"ARROW1")
+    assert [source.name.name for source in find_sources(tmp_path)[0]] == ["a.jsonl", "cache-1f.arrow"]
+    write(tmp_path / "state.json", {"_data_files": [{"filename": "a.jsonl"}]})
+    assert "cache-1f.arrow" not in [source.name.name for source in find_sources(tmp_path)[0]]
+
+
 def test_a_batch_in_a_folder_is_read_as_its_two_files(tmp_path: Path) -> None:
     (tmp_path / "batch").mkdir()
     requests, responses = batch_pair(tmp_path / "batch")
