@@ -18,10 +18,9 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from specrace.lab.logs.formats.apis import looks_like_request, read_exchanges
 from specrace.lab.logs.formats.apis.answers import read_usage
@@ -40,38 +39,7 @@ from specrace.lab.logs.formats.base import (
     require_object,
 )
 from specrace.lab.logs.formats.outcomes import require_answered
-
-
-class Traced(Format):
-    """Rows of which only some are requests to a model; the others repeat the texts of these, or hold something else.
-
-    `wanted`: what a request's row is, in words for the user.
-    """
-
-    wanted: ClassVar[str]
-
-    def __init__(self) -> None:
-        self._num_others = self._num_generations = 0
-
-    @staticmethod
-    @abstractmethod
-    def is_generation(row: Row) -> bool:
-        """Whether a row is a request to a model."""
-
-    @abstractmethod
-    def read_generation(self, row: Row) -> Iterable[Exchange]:
-        """The exchanges of a row that is a request to a model."""
-
-    def read(self, row: Row) -> Iterable[Exchange]:
-        if not self.is_generation(row):
-            self._num_others += 1
-            return ()
-        self._num_generations += 1
-        return self.read_generation(row)
-
-    def end(self) -> Iterable[Exchange]:
-        if self._num_others and not self._num_generations:
-            yield Exchange("", "", left_out=f"no row of the file is {self.wanted}; export such rows, too")
+from specrace.lab.logs.formats.traced import Traced
 
 
 class LiteLLM(Traced):

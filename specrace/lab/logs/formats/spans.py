@@ -29,6 +29,7 @@ from specrace.lab.logs.formats.apis.answers import read_usage
 from specrace.lab.logs.formats.apis.messages import are_parts, is_message
 from specrace.lab.logs.formats.apis.shapes import is_bare_message, is_response
 from specrace.lab.logs.formats.base import Exchange, Format, Row, json_or_text, parse_nested, read_label, require_whole
+from specrace.lab.logs.formats.traced import NestedCalls
 
 # A span with one of these attributes has the messages that a model read.
 _MARKS = (
@@ -75,6 +76,7 @@ class Spans(Format):
 
     def __init__(self) -> None:
         self._has_messages = False
+        self._nested = NestedCalls()
 
     def read(self, row: Row) -> Iterable[Exchange]:
         try:
@@ -90,12 +92,11 @@ class Spans(Format):
         if not self._has_messages:
             yield Exchange("", "", left_out="no span has the messages that a model read and wrote; record the content")
 
-    @staticmethod
-    def _exchanges(row: Row) -> Iterator[Exchange]:
+    def _exchanges(self, row: Row) -> Iterator[Exchange]:
         for span in _spans(row):
             name = next((label for key in ("spanId", "span_id", "id") if (label := read_label(span, key))), "")
             for attributes in _attribute_sets(span):
-                yield from _exchanges(attributes, name)
+                yield from self._nested.leave_out(span, _exchanges(attributes, name))
 
 
 def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:

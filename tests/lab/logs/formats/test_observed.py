@@ -49,6 +49,31 @@ def test_reasoning_is_part_of_an_answer(name: str) -> None:
     assert exchange.output == answer
 
 
+@pytest.mark.parametrize("is_parent_first", [True, False])
+def test_a_call_within_a_call_with_the_same_answer_is_left_out(is_parent_first: bool) -> None:
+    outer = observation(MESSAGES, ANSWER)
+    inner = observation({"messages": MESSAGES}, BODY) | {"id": "p", "parentObservationId": "o"}
+    reader = Langfuse()
+    first, second = (list(reader.read(row)) for row in ((outer, inner) if is_parent_first else (inner, outer)))
+    assert [exchange.output for exchange in first] == [ANSWER]
+    assert ["same answer" in exchange.left_out for exchange in second] == [True]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"output": "c", "parentObservationId": "o"},
+        {"parentObservationId": "x"},
+        {"parentObservationId": None},
+        {"trace_id": "u", "parentObservationId": "o"},
+    ],
+)
+def test_other_answers_and_other_parents_are_other_calls(changes: dict[str, Any]) -> None:
+    reader = Langfuse()
+    rows = [observation("a", "b"), observation("a", "b") | {"id": "p"} | changes]
+    assert not any(exchange.left_out for row in rows for exchange in reader.read(row))
+
+
 def test_litellm_may_log_plain_text() -> None:
     row = {"id": "l", "messages": "a", "response": {"choices": [{"text": "b"}]}}
     (exchange,) = LiteLLM().read(row)

@@ -180,3 +180,15 @@ def test_what_is_wrong_with_the_only_span_is_said_once() -> None:
     with pytest.raises(ValueError, match="not what it wrote"):
         list(reader.read({"attributes": {"gen_ai.prompt": "a"}}))
     assert not list(reader.end())
+
+
+def test_a_model_span_within_a_model_span_with_the_same_answer_is_left_out() -> None:
+    def span(**ids: Any) -> dict[str, Any]:
+        return {"attributes": {"gen_ai.input.messages": [ASK], "gen_ai.output.messages": [{"parts": ["b"]}]}} | ids
+
+    outer = span(context={"trace_id": "t", "span_id": "1"}, parent_id="0")
+    inner = span(context={"trace_id": "t", "span_id": "2"}, parent_id="1")
+    other = span(context={"trace_id": "t", "span_id": "3"}, parent_id="0")
+    reader = Spans()
+    left_out = [bool(exchange.left_out) for row in (inner, outer, other) for exchange in reader.read(row)]
+    assert left_out == [False, True, False]
