@@ -194,10 +194,16 @@ def _attribute_sets(span: Row) -> Iterator[Row]:
         yield about | request_and_answer
         return
     kinds = {name: about[name] for name in (*_KINDS, _TOOL) if name in about}
-    for holder in (span, *events):
+    # An event may repeat the messages that the span itself has.
+    for holder in (span,) if _holds(about, _READ) and _holds(about, _WRITTEN) else (span, *events):
         attributes = _attributes(holder)
         if attributes is not None:
             yield kinds | attributes
+
+
+def _holds(attributes: Row, names: tuple[str, ...]) -> bool:
+    """Whether a set of attributes has one of these, or one whose name goes on with a number."""
+    return any(attributes.get(name) or any(key.startswith(f"{name}.0.") for key in attributes) for name in names)
 
 
 def _attributes(holder: Row) -> Row | None:

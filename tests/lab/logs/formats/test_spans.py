@@ -192,3 +192,12 @@ def test_a_model_span_within_a_model_span_with_the_same_answer_is_left_out() -> 
     reader = Spans()
     left_out = [bool(exchange.left_out) for row in (inner, outer, other) for exchange in reader.read(row)]
     assert left_out == [False, True, False]
+
+
+def test_messages_that_an_event_repeats_count_once() -> None:
+    messages = {"gen_ai.input.messages": [ASK], "gen_ai.output.messages": [{"parts": ["b"]}]}
+    details = event("gen_ai.client.inference.operation.details", **messages)
+    assert only({"attributes": messages, "events": [details]}) == only({"attributes": messages})
+    numbered = {"gen_ai.prompt.0.content": "a", "gen_ai.completion.0.content": "b"}
+    assert only({"attributes": numbered, "events": [details]}).prompt == [ASK]
+    assert only({"attributes": {"gen_ai.request.model": "m"}, "events": [details]}).prompt == [ASK]
