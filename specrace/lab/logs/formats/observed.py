@@ -4,7 +4,8 @@
   BerriAI/litellm, tests/logging_callback_tests/gcs_pub_sub_body/standard_logging_payload.json), and the rows of its
   spend log, where the request may stand in proxy_server_request (litellm/proxy/schema.prisma: LiteLLM_SpendLogs).
 - Langfuse's exported observations: type, input, output; input and output are JSON or text
-  (langfuse.com/docs/api-and-data-platform/features/blob-storage-export-fields); only the type GENERATION counts.
+  (langfuse.com/docs/api-and-data-platform/features/blob-storage-export-fields); only the type GENERATION counts. Opik's
+  spans have the same fields and the type llm (comet.com/docs/opik/tracing/export_data).
 - LangSmith's runs: run_type, inputs, outputs (docs.langchain.com/langsmith/run-data-format); only the type llm counts.
 - Braintrust's, Datadog's and Weave's spans; only those of a model count, because the others repeat their texts
   (braintrust.dev/docs/annotate/export: span_attributes.type; docs.datadoghq.com/llm_observability/instrumentation/api:
@@ -109,8 +110,8 @@ class Langfuse(Traced):
     """One observation per line."""
 
     name = "langfuse"
-    title = "Langfuse observations"
-    wanted = "an observation of the type GENERATION"
+    title = "Langfuse observations or Opik spans"
+    wanted = "an observation of the type GENERATION, or a span of the type llm"
 
     @staticmethod
     def looks_like(row: Row) -> bool:
@@ -118,7 +119,7 @@ class Langfuse(Traced):
 
     @staticmethod
     def is_generation(row: Row) -> bool:
-        return row.get("type") == "GENERATION"
+        return str(row.get("type")).upper() in ("GENERATION", "LLM")
 
     def read_generation(self, row: Row) -> Iterable[Exchange]:
         request, output = row.get("input"), row.get("output")

@@ -5,7 +5,8 @@
 - Cursor, ~/.cursor/projects/*/agent-transcripts/*.jsonl: {"role", "message": {"content"}}.
 - GitHub Copilot CLI, ~/.copilot/session-state/*/events.jsonl: {"type": "user.message" | ..., "data", "id", "parentId"}.
 - OpenHands: {"source", "action", "args"} and {"source", "observation", "extras"}
-  (All-Hands-AI/OpenHands, frontend/src/types/core/base.ts), or events with a `kind` (OpenHands/software-agent-sdk).
+  (All-Hands-AI/OpenHands, frontend/src/types/core/base.ts), or events with a `kind` (OpenHands/software-agent-sdk); the
+  output.jsonl of an evaluation: {"instance_id", "history", "test_result"} (evaluation/utils/shared.py: EvalOutput).
 - Cline and Roo Code, ui_messages.json: {"ts", "type": "say" | "ask", ...}; their api_conversation_history.json is read.
 - opencode's messages: {"info": {...}, "parts": [...]}.
 - Continue's sessions and development data: {"prompt", "completion", "modelTitle"}, in which the messages are joined to
@@ -42,6 +43,8 @@ def _is_copilot(row: Row) -> bool:
 
 
 def _is_openhands(row: Row) -> bool:
+    if {"instance_id", "history", "test_result"} <= row.keys():
+        return True
     kind = row.get("kind")
     is_event = {"action", "args"} <= row.keys() or {"observation", "extras"} <= row.keys()
     return {"source", "timestamp"} <= row.keys() and (is_event or (isinstance(kind, str) and kind.endswith("Event")))

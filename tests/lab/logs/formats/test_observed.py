@@ -49,6 +49,11 @@ def test_reasoning_is_part_of_an_answer(name: str) -> None:
     assert exchange.output == answer
 
 
+@pytest.mark.parametrize(("kind", "count"), [("generation", 1), ("llm", 1), ("general", 0), ("AGENT", 0)])
+def test_types_of_observations_and_of_opiks_spans(kind: str, count: int) -> None:
+    assert len(list(Langfuse().read(observation({"messages": MESSAGES}, BODY) | {"type": kind}))) == count
+
+
 @pytest.mark.parametrize("is_parent_first", [True, False])
 def test_a_call_within_a_call_with_the_same_answer_is_left_out(is_parent_first: bool) -> None:
     outer = observation(MESSAGES, ANSWER)

@@ -25,6 +25,7 @@ from tests.lab.parts import write
         ({"type": "session.start", "data": {"sessionId": "s"}, "id": "1", "timestamp": "t"}, "Copilot"),
         ({"id": 1, "timestamp": "t", "source": "agent", "action": "run", "args": {"command": "ls"}}, "OpenHands"),
         ({"id": "1", "timestamp": "t", "source": "user", "kind": "MessageEvent", "llm_message": {}}, "OpenHands"),
+        ({"instance_id": "i", "history": [], "test_result": {}, "metadata": {}, "metrics": {}}, "OpenHands"),
         ({"ts": 1, "type": "say", "say": "text", "text": "a"}, "api_conversation_history"),
         ({"info": {"id": "m", "role": "user"}, "parts": []}, "opencode"),
         ({"prompt": "<user>a", "completion": "b", "modelTitle": "m", "completionOptions": {}}, "Continue"),
