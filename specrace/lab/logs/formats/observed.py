@@ -115,11 +115,21 @@ class Langfuse(Traced):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
+        if _is_langfuse_trace(row):
+            return True
         return {"type", "input", "output"} <= row.keys() and bool({"trace_id", "traceId"} & row.keys())
 
     @staticmethod
     def is_generation(row: Row) -> bool:
-        return str(row.get("type")).upper() in ("GENERATION", "LLM")
+        return str(row.get("type")).upper() in ("GENERATION", "LLM") and not _is_langfuse_trace(row)
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        yield from super().read(row)
+        # A whole trace may hold its observations, or only their ids.
+        inner = row.get("observations") if _is_langfuse_trace(row) else None
+        for observation in inner if isinstance(inner, list) else ():
+            if isinstance(observation, dict):
+                yield from super().read(observation)
 
     def read_generation(self, row: Row) -> Iterable[Exchange]:
         request, output = row.get("input"), row.get("output")
@@ -138,6 +148,12 @@ class Langfuse(Traced):
             more = {**exchange.parameters, **(parameters_of(parameters) if isinstance(parameters, dict) else {})}
             known = exchange.usage if exchange.usage != NO_USAGE else usage
             yield replace(exchange, parameters=more, usage=known)
+
+
+def _is_langfuse_trace(row: Row) -> bool:
+    """Whether a row is a whole trace, whose input and output are those of a program, and not of a model."""
+    has_user = bool({"session_id", "sessionId", "user_id", "userId"} & row.keys())
+    return {"bookmarked", "input", "output"} <= row.keys() and has_user
 
 
 def _is_quoted(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ def test_a_file_without_requests_says_what_it_is(row: Any, reason: str, tmp_path
             "an observation of the type GENERATION",
         ),
         (
+            {"id": "1", "user_id": None, "bookmarked": False, "input": [ASK], "output": "b", "observations": ["2"]},
+            "an observation of the type GENERATION",
+        ),
+        (
             {"id": "1", "run_type": "chain", "inputs": {"input": "a"}, "outputs": {"output": "b"}},
             "a run of the type llm",
         ),
@@ -62,3 +67,12 @@ def test_a_file_without_generations_says_so(row: Any, reason: str, tmp_path: Pat
     file = TranscriptFile(write(tmp_path / "log.jsonl", row))
     assert list(file) == []
     assert reason in " ".join(file.remarks.left_out)
+
+
+def test_the_observations_that_a_trace_holds_are_read(tmp_path: Path) -> None:
+    generation = {"id": "2", "traceId": "1", "type": "GENERATION", "input": "a", "output": "b"}
+    trace = {"id": "1", "userId": None, "bookmarked": False, "input": "c", "output": "d", "observations": [generation]}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(trace, indent=1))
+    (transcript,) = TranscriptFile(path, tokenize=lambda text: list(text.encode()))
+    assert (transcript.prompt, transcript.output) == ((97,), (98,))
