@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -86,6 +87,9 @@ _BESIDE_TEXT = {
     *("model", "model_name", "model_id", "temperature", "max_tokens", "max_new_tokens", "sampling_params", "stop"),
     *("tokens", "num_tokens", "completion_tokens", "output_tokens", "latency", "duration", "elapsed", "created"),
 }
+# Names of fields that hold how a data set's label was reached, and the least words that they then have.
+_SOLUTION = re.compile(r"(?:\w{1,40}_)?(?:solution|generation|model_?output)s?", re.IGNORECASE)
+_MIN_WORDS = 6
 _IDS = ("id", "request_id", "requestId", "uuid", "trace_id", "run_id")
 
 
@@ -107,6 +111,7 @@ class RequestResponse(Format):
         if pair is None:
             raise ValueError(explain_row(row) or "this line has no request with its response")
         _require_single(row, pair)
+        _require_no_label(row, pair[1])
         name = next((label for key in _IDS if (label := read_label(row, key))), "")
         return read_exchanges(*pair, name, read_label(row, "category"))
 
@@ -131,6 +136,18 @@ def _require_calls(row: Row) -> None:
             "this is a step of SWE-agent, whose response lacks the tool call that the model wrote; write the messages "
             "of `history`, which have the calls, in a line"
         )
+
+
+def _require_no_label(row: Row, response: Any) -> None:
+    """Raise ValueError if the response is an `answer` of one word, and the text of a solution stands beside it."""
+    if not isinstance(response, str) or response != row.get("answer") or len(response.split(None, 1)) != 1:
+        return
+    for name, text in row.items():
+        if _SOLUTION.fullmatch(name) and isinstance(text, str) and len(text.split(None, _MIN_WORDS)) >= _MIN_WORDS:
+            raise ValueError(
+                f"the answer is one word, and {shorten(name, 40)} has more text; name by --columns what the model "
+                "read and wrote"
+            )
 
 
 def _guidellm(row: Row) -> tuple[Any, Any] | None:

@@ -196,3 +196,17 @@ def test_a_text_of_a_data_set_is_no_answer(row: Any) -> None:
 def test_a_text_beside_fields_of_an_answer_is_the_answer(row: Any) -> None:
     (exchange,) = RequestResponse().read(row)
     assert (exchange.prompt, exchange.output) == ("a", "b")
+
+
+LABEL = {"question": "a", "answer": "7", "solution": "First we add the two, and then we see."}
+
+
+def test_a_label_beside_its_solution_is_no_response() -> None:
+    with pytest.raises(ValueError, match="the answer is one word, and solution has more text; name by --columns"):
+        list(RequestResponse().read(LABEL))
+
+
+@pytest.mark.parametrize("more", [{"answer": "It is 7."}, {"solution": "7"}, {"answer": None, "response": "7"}])
+def test_an_answer_beside_a_solution_may_be_the_response(more: Any) -> None:
+    (exchange,) = RequestResponse().read(LABEL | more)
+    assert isinstance(exchange.output, dict | str)
