@@ -200,17 +200,19 @@ def _in_folder(folder: Path, kept: OpenFile | None) -> tuple[list[Source], list[
         raise InputError(f"{shorten(error.filename)} cannot be read ({error.strerror}); give a folder of logs.")
 
     files = []
+    cached = set[Path]()
     for parent, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         if "_delta_log" in folders:
             _require_current(Path(parent))
-        files += [Path(parent, name) for name in names if not name.startswith(".") and not _is_cached(name, names)]
+        files += [Path(parent, name) for name in names if not name.startswith(".")]
+        cached.update(Path(parent, name) for name in names if _is_cached(name, names))
     for file in sorted(files, key=lambda file: file.parts):
         if file.suffix.lower() == ".zip" and _is_zip(file, kept):
             members, others = _in_zip(file, kept)
             sources += members
             skipped += [f"{file.name}: {name}" for name in others]
-        elif is_log_name(file) and file.is_file():
+        elif file not in cached and is_log_name(file) and file.is_file():
             sources.append(Source(file, kept=kept))
         else:
             skipped.append(str(file.relative_to(folder)))
