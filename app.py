@@ -1,4 +1,4 @@
-"""The front door: `python app.py` serves the page at once and loads the model behind it."""
+"""`python app.py`: serves the page at once, and loads the model in the background."""
 
 from __future__ import annotations
 

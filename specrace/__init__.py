@@ -1,7 +1,12 @@
 """specrace: see and measure what draft-and-verify decoding does on your own documents.
 
+Race on a question, and write the race as an HTML file that plays it; or import the parts:
+
 >>> specrace.race("What causes the tides?", documents="notes/").export("race.html")  # doctest: +SKIP
 >>> from specrace import METHODS, generate, load_target, race
+
+Decode with one of our methods inside `generate` of a transformers model:
+
 >>> model.generate(ids, custom_generate=specrace.hf.custom_generate, method="trie")  # doctest: +SKIP
 """
 
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "RaceSpec", "RecordedRace", "Sources", "generate", "load_target", "race", "show"]
 __version__ = "0.1.0"
 
-# Name -> the module that defines it. Only `load_target` and `hf` import a model library.
+# Public name -> the module that defines it. Only the module of `load_target`, and `specrace.hf`, import torch.
 _MODULES = {
     "METHODS": "specrace.drafters",
     "generate": "specrace.engine.generate",
@@ -33,9 +38,9 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used.
+    """Import a public name's module when the name is first used, so that `import specrace` is quick.
 
-    `python -m specrace` imports this module before any of our code can catch an interruption, so it must be quick.
+    `python -m specrace` imports this package before any code of ours can catch Ctrl-C.
     """
     if name == "hf":
         return importlib.import_module("specrace.hf")

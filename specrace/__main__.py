@@ -12,6 +12,7 @@ def main() -> int:
 
         return run()
     except KeyboardInterrupt:
+        # What a shell returns after Ctrl-C: 128 + SIGINT.
         return 130
 
 

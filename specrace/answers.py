@@ -29,7 +29,7 @@ from specrace.views.detokenize import text_decoder
 from specrace.views.thoughts import split_thoughts
 from specrace.workbench import Workbench
 
-# Receives a question's id and its passages, some of which may be cut.
+# Receives a question's id and its passages, some of which may have been cut to fit into the context.
 OnCuts = Callable[[str, Sequence[Hit]], object]
 
 ANSWERS = "answers.jsonl"
@@ -38,8 +38,9 @@ _MAX_ANSWERS_BYTES = 1_000_000_000
 
 @dataclass(frozen=True)
 class Answer:
-    """A greedy answer. `end`: "eos" or "length". `grounded`: the groundedness (0 to 1), None without passages.
+    """A greedy answer. `prompt` and `output` are token ids. `end`: "eos" or "length".
 
+    `grounded`: how much of the answer's wording comes from the passages (0 to 1; see `groundedness`), None without any.
     `thoughts`: what a thinking model wrote before its answer `text`; they are tokens of the output.
     `documents`: which tokens of the prompt come from which document, as (start, end, document's name). `measured`: what
     a server counted of its draft tokens; None for an answer of the workbench's own model.
@@ -58,7 +59,7 @@ class Answer:
 
     @property
     def repeats(self) -> bool:
-        """Whether a sentence of four words or more occurs twice. `loop_tokens` misses loops of long paragraphs."""
+        """Whether a sentence of four words or more occurs twice, as in loops too long for `loop_tokens`."""
         sentences = [self.text[start:end] for start, end in split_sentences(self.text)]
         long_sentences = [sentence for sentence in sentences if count_words(sentence) >= 4]
         return len(set(long_sentences)) < len(long_sentences)
@@ -211,7 +212,7 @@ def answer_once(
 
 
 def _transcript(row: Mapping[str, Any], vocab_size: int) -> Transcript:
-    """The transcript in a row of ANSWERS."""
+    """The transcript in a row of the file ANSWERS."""
     prompt, output = tuple(row["prompt_ids"]), tuple(row["output_ids"])
     documents = tuple((start, end, str(name)) for start, end, name in row.get("documents", ()))
     return Transcript(row["id"], row["category"], prompt, output, vocab_size, documents)
@@ -235,7 +236,10 @@ def documents_digest(workbench: Workbench, stored: IndexHeader | None) -> str:
 
 
 def _read_answers(file: Path) -> dict[str, dict[str, Any]]:
-    """The rows of an earlier sweep's answers, by their key; an incomplete last line is removed from the file."""
+    """The rows of answers that an earlier sweep kept, by their key; an incomplete last line is removed from the file.
+
+    Raises InputError for a file of another kind.
+    """
     if not file.exists():
         return {}
     text = read_text(file, _MAX_ANSWERS_BYTES, "give another --out")

@@ -42,7 +42,7 @@ from specrace.ngrams.sources import Sources
 # Arguments that `generate` passes on, and that are ignored because the target computes them.
 _IGNORED = {"attention_mask", "position_ids", "cache_position", "past_key_values", "use_cache", "logits_to_keep"}
 _WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
-# Settings that choose another decoding mode, and outputs that are not recorded.
+# Settings that choose decoding modes other than ours, and settings that ask for outputs which are not recorded.
 _MODES = ("dola_layers", "penalty_alpha")
 _EXTRAS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 # Model -> the dtype, device and attention implementation with which its tree attention was checked.
@@ -129,10 +129,10 @@ def _split_criteria(
     """
     lengths = [criterion.max_length for criterion in criteria if type(criterion) is MaxLengthCriteria]
     eos_criteria = [criterion for criterion in criteria if type(criterion) is EosTokenCriteria]
-    eos_ids = [criterion.eos_token_id.flatten().tolist() for criterion in eos_criteria]
+    eos_id_lists = [criterion.eos_token_id.flatten().tolist() for criterion in eos_criteria]
     others = [criterion for criterion in criteria if type(criterion) not in (MaxLengthCriteria, EosTokenCriteria)]
     length = min(lengths, default=config.max_length)
-    return frozenset(chain.from_iterable(eos_ids)), length, StoppingCriteriaList(others)
+    return frozenset(chain.from_iterable(eos_id_lists)), length, StoppingCriteriaList(others)
 
 
 def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None) -> SamplingParams:
@@ -167,6 +167,7 @@ def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
     passed = {name for name, value in model_kwargs.items() if value is not None and value is not False}
     unsupported = sorted(passed - _IGNORED)
     if not length or unsupported:
+        # Without token ids, `generate` was called with embeddings.
         raise ValueError(f"specrace reads token ids only; leave out {', '.join(unsupported) or 'embeddings'}.")
     mask, positions = model_kwargs.get("attention_mask"), model_kwargs.get("position_ids")
     if mask is not None and not bool((mask == 1).all()):
@@ -182,8 +183,9 @@ def _refuse_modes(config: GenerationConfig) -> None:
     """Raise ValueError for modes other than greedy decoding and sampling, and for outputs other than the ids."""
     if (config.num_beams or 1) > 1:
         raise ValueError(f"specrace decodes greedily or samples; it has no beam search (num_beams={config.num_beams}).")
-    if name := next((name for name in _MODES if getattr(config, name, None)), None):
-        raise ValueError(f"specrace decodes greedily or samples; leave out {name}.")
+    modes = [name for name in _MODES if getattr(config, name, None)]
+    if modes:
+        raise ValueError(f"specrace decodes greedily or samples; leave out {modes[0]}.")
     extras = [name for name in _EXTRAS if getattr(config, name, None)]
     if config.return_dict_in_generate and extras:
         raise ValueError(f"specrace does not return {extras[0].removeprefix('output_')}; leave out {extras[0]}.")

@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
 # The columns of a race's table, in order; they are explained in docs/measuring.md.
 COLUMNS = ("speedup", "tokens_per_s", "tau", "acceptance_rate", "steps", "tokens", "decode_ms", "identical")
+# The height of a race in a notebook, in pixels.
 FRAME_HEIGHT = 720
 
 
 @dataclass(frozen=True, repr=False)
 class RecordedRace:
-    """A whole race. A notebook cell that ends with it plays it as the page does."""
+    """A whole race, which plays as on the page if it is the last value of a notebook cell."""
 
     events: tuple[Event, ...]
 
@@ -131,9 +132,10 @@ def race(target: Any, /, *prompt: Any, **how: Any) -> Any:
     or folders; by default those that ship with specrace) and races on `model`, a folder, a hub id or a short name. The
     model and the documents of the last call stay loaded. `passages`: how many are retrieved; None for what suits the
     model. `thinking`: "on" lets a model think before it answers. `runs`: how many times every lane runs; if several,
-    the table shows medians. `settings` are fields of `RaceSpec`. Raises InputError.
+    the table shows medians. Other keyword arguments are fields of `RaceSpec`, such as `max_new_tokens`. Raises
+    InputError.
 
-    `race(target, prompt, spec)` is `specrace.engine.race.race`.
+    `race(target, prompt, spec)`, in which `prompt` is token ids, calls `specrace.engine.race.race`.
     """
     if isinstance(target, str):
         return _race_question(target, *prompt, **how)
@@ -157,7 +159,9 @@ def _race_question(
     if runs < 1:
         raise InputError(f"runs is {runs}; give 1 or more.")
     request = RaceRequest(question, RaceSpec(lanes=tuple(lanes), **settings), passages, thinking=thinking)
-    paths = (CORPUS,) if documents is None else (documents,) if isinstance(documents, str | Path) else documents
+    if documents is None:
+        documents = CORPUS
+    paths = (documents,) if isinstance(documents, str | Path) else documents
     workbench = _open_workbench(tuple(Path(path).resolve() for path in paths), str(model), device, dtype)
     events = workbench.ask(request, again=repeat_times(runs))
     return RecordedRace(tuple(_with_progress(events) if progress else events))
@@ -165,6 +169,7 @@ def _race_question(
 
 @lru_cache(maxsize=1)
 def _open_workbench(documents: tuple[Path, ...], model: str, device: str, dtype: str | None) -> Workbench:
+    """The workbench for these documents and this model; the cache keeps the one of the last call."""
     from specrace.model.weights.source import choose_model
     from specrace.workbench import Workbench
 
@@ -172,7 +177,7 @@ def _open_workbench(documents: tuple[Path, ...], model: str, device: str, dtype:
 
 
 def _with_progress(events: Iterator[Event]) -> Iterator[Event]:
-    """Pass the events on, with a progress bar for each lane until the race ends."""
+    """Yield the events, and show a progress bar for each lane until the race ends."""
     from rich.console import Console
     from rich.progress import Progress
 

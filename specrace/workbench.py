@@ -71,10 +71,13 @@ Runner = Callable[[PreparedRace, Callable[[], bool], Callable[[Repeated], bool]]
 def run_prepared(
     target: Target, prepared: PreparedRace, stop: Callable[[], bool], again: Callable[[Repeated], bool]
 ) -> Iterator[Event]:
-    """The events of a prepared race, without texts. `stop` and `again` are as in `race`."""
-    # The mean number of tokens in the KV cache.
-    columns = len(prepared.prompt) + prepared.spec.max_new_tokens / 2
-    about = {**prepared.about, "roofline": target.roofline.as_json(columns)}
+    """The events of a prepared race, without texts.
+
+    `stop` is called before every step and `again` after every run: true ends the race, or runs all lanes once more.
+    """
+    # The mean number of tokens in a lane's KV cache while it decodes.
+    mean_context = len(prepared.prompt) + prepared.spec.max_new_tokens / 2
+    about = {**prepared.about, "roofline": target.roofline.as_json(mean_context)}
     return race(
         target,
         prepared.prompt,
@@ -91,9 +94,10 @@ def run_prepared(
 class Workbench:
     """Model, documents and retriever, loaded once and shared by every race.
 
-    `curve` is the cached cost curve of this machine, if any; it determines the lanes' draft sizes. With `keep_outputs`,
-    drafters may draft from earlier answers, but never from an answer to the same question. A `runner` runs races in
-    another process, on that process's copy of the target. `choice` is the user's choice of the target's model.
+    `curve` is the cached cost curve of this machine, if any: how much longer a forward takes for more tokens, which
+    determines the lanes' draft sizes. With `keep_outputs`, drafters may draft from earlier answers, but never from an
+    answer to the same question. A `runner` runs races in another process, on that process's copy of the target.
+    `choice` is the user's choice of the target's model.
     """
 
     target: Target
@@ -108,7 +112,7 @@ class Workbench:
     tables: CorpusTables = field(init=False)
 
     def __post_init__(self) -> None:
-        # Not a bound method: it would create a reference cycle, which is not collected after `gc.freeze`.
+        # A bound method would create a reference cycle, which is not collected after `gc.freeze`.
         self.tables = CorpusTables(partial(_tokenize, self.target, self.documents))
 
     @classmethod
@@ -134,16 +138,16 @@ class Workbench:
         """
         on_progress("Reading the documents")
         if index is None:
-            texts = read_documents(documents, on_skip=on_skip, on_progress=on_progress)
+            loaded_documents = read_documents(documents, on_skip=on_skip, on_progress=on_progress)
             on_progress("Loading the embedder")
             embedder = load_embedder(DEFAULT_EMBEDDER)
         else:
             stored = StoredIndex(index)
-            texts = stored.documents(COMMAND_LINE.characters)
+            loaded_documents = stored.documents(COMMAND_LINE.characters)
             on_progress("Loading the embedder")
             embedder = load_embedder(stored.header.embedder)
             on_progress(f"Opening the index ({stored.header.describe()})")
-            passages: SearchIndex = stored.open(embedder, reranker != NONE)
+            search_index: SearchIndex = stored.open(embedder, reranker != NONE)
         on_progress("Loading the model")
         choice = choice or choose_model(BUNDLED_MODEL)
         target = load_choice(choice, ready=ready, followers=followers)
@@ -152,13 +156,13 @@ class Workbench:
         if index is None:
             on_progress("Indexing the documents")
             limits = token_limits(embedder, target.tokenizer, target.max_context)
-            passages = open_index(texts, embedder, cache_dir, limits)
-        retriever, curve = Retriever(passages, embedder, cross_encoder), load_cached(target.describe())
-        _freeze_garbage()
-        return cls(target, texts, retriever, embedder, curve, keep_outputs, choice=choice)
+            search_index = open_index(loaded_documents, embedder, cache_dir, limits)
+        retriever, curve = Retriever(search_index, embedder, cross_encoder), load_cached(target.describe())
+        _collect_and_freeze()
+        return cls(target, loaded_documents, retriever, embedder, curve, keep_outputs, choice=choice)
 
     def with_documents(self, documents: list[Document], index: SearchIndex) -> Workbench:
-        """A workbench with other documents, but the same models and embedder; earlier answers are left out."""
+        """A workbench with other documents, but the same models and embedder, and without earlier answers."""
         retriever = Retriever(index, self.embedder, self.retriever.reranker)
         return replace(self, documents=documents, retriever=retriever, outputs=PastOutputs())
 
@@ -170,10 +174,10 @@ class Workbench:
         """
         choice = self.choice.with_model(find_source(model), dtype)
         # Collect before loading, because a replaced model in a reference cycle still occupies memory.
-        _freeze_garbage()
+        _collect_and_freeze()
         target = load_choice(choice)
         attach_heads(target, choice.heads, head_lanes())
-        _freeze_garbage()
+        _collect_and_freeze()
         return self.with_target(target)
 
     def with_target(self, target: Target) -> Workbench:
@@ -226,27 +230,28 @@ class Workbench:
         again: Callable[[Repeated], bool] = never,
         beside: Beside | None = None,
     ) -> Iterator[Event]:
-        """Retrieve, build the prompt and race; yields events with texts. `stop` and `again` are as in `race`.
+        """Retrieve, build the prompt and race; yields events with texts.
 
-        `beside` adds lanes that are not ours, such as those of servers.
+        `stop` and `again` are as in `run_prepared`. `beside` adds lanes that are not ours, such as those of servers.
         """
         prepared = self.prepare(request)
-        narrate, output = Narrator(self.target.tokenizer, prepared.about.get("thoughts")), list[int]()
+        narrate = Narrator(self.target.tokenizer, prepared.about.get("thoughts"))
         run = self.runner or partial(run_prepared, self.target)
-        ended, events = False, run(prepared, stop, again)
+        events = run(prepared, stop, again)
         if beside is not None:
             events = beside(self.target, prepared, stop, events)
+        vanilla_output, ended = list[int](), False
         try:
             for event in events:
                 if isinstance(event, Step) and event.lane == "vanilla":
-                    output += event.emitted
+                    vanilla_output += event.emitted
                 ended = ended or isinstance(event, Finished)
                 yield narrate(event)
         finally:
-            # Added after all runs, because repeated runs must not draft from this answer. In `finally`, because the
-            # caller may close the iterator before its end.
-            if self.keep_outputs and output and ended:
-                self.outputs.add(output, prepared.prompt, request.question)
+            # The answer is added after all runs, because repeated runs must not draft from it. This is in `finally`,
+            # because the caller may close the iterator before its end.
+            if self.keep_outputs and vanilla_output and ended:
+                self.outputs.add(vanilla_output, prepared.prompt, request.question)
 
     def prepare(self, request: RaceRequest) -> PreparedRace:
         """Do everything before a race that needs no forward."""
@@ -285,7 +290,7 @@ class Workbench:
 
         If the request sets the number of passages and the model has a chat template, no passages are dropped, because
         only models without a template tend to have a short context. A passage that does not even fit alone is cut, and
-        its place says so.
+        its `place` (where it is in its document) says so.
         """
         prompt = self._build_prompt(request, hits)
         may_drop = request.passages is None or not self.target.tokenizer.chat_template
@@ -328,7 +333,7 @@ def _tokenize(target: Target, documents: Sequence[Document]) -> list[list[int]]:
     return token_lists
 
 
-def _freeze_garbage() -> None:
+def _collect_and_freeze() -> None:
     """Collect garbage, including a replaced model, and exempt the remaining objects from collections during races."""
     gc.unfreeze()
     gc.collect()

@@ -1,4 +1,4 @@
-"""`python -m specrace answers`: a model's answers, and how many loop, end by themselves, keep to the passages."""
+"""`python -m specrace answers`: a model's answers, and how many loop, end by themselves, and keep to the passages."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def add_parser(commands: Any) -> None:
     )
     add_transcripts_argument(parser)
     add_json_argument(parser)
+    # `open_workbench` reads `draft_model`, and this command has no --draft-model.
     parser.set_defaults(draft_model=None)
 
 
@@ -101,6 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(out: Any, answer: Answer) -> None:
+    """Print a question, its answer, and the answer's size and faults."""
     facts = [f"{len(answer.output)} tokens" + ("" if answer.end == "eos" else ", cut at the limit")]
     if loop_tokens(answer.output):
         facts.append("loops")

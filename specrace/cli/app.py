@@ -41,10 +41,9 @@ from specrace.ui.server.visitors import THIS_MACHINE
 from specrace.ui.visitor_limits import VisitorLimits
 
 MAX_THREADS = 1024
-# A year in hours.
-MAX_SHARE_HOURS = 8760
+MAX_SHARE_HOURS = 8760  # a year
 LOG_FORMATS = ("text", "json")
-# The flag, the maximum and the help of each limit.
+# Field of `VisitorLimits` -> its flag, its maximum, and its help.
 LIMITS = {
     "queue": ("--queue", 1000, "races that may wait"),
     "race_tokens": (
@@ -102,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `app.py` and `specrace app`."""
+    """Add the arguments of `app.py` and `specrace app`, with other defaults on a Space; `--log` has its own there."""
     _add_race_arguments(parser)
     _add_model_arguments(parser)
     _add_server_arguments(parser)
@@ -137,6 +136,7 @@ def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the models and their device."""
+    # The page has another default than the commands, so that of MODEL_HELP is cut off.
     default = f"default: {PREFERRED}, fetched in the background; until then the page races with the bundled model, tiny"
     parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {default}")
     parser.add_argument(
@@ -258,13 +258,14 @@ def check(options: argparse.Namespace) -> ServerConfig:
         raise InputError("--server races beside a model, and --replay loads none; leave out one of the two.")
     if options.mcp:
         raise InputError("--mcp offers nothing with --replay, which loads no model; leave out one of the two.")
-    # A recording is played without a model.
+    # The bundled model only fills the field: a recording is played without a model.
     return _config(options, StartingModel(find_source(BUNDLED_MODEL)))
 
 
 def _check_race(options: argparse.Namespace) -> ServerConfig:
     """Check the arguments of a page that races: its settings, models and documents. Raises InputError."""
-    if options.settings is not None and is_twin(lane := options.settings["method"]):
+    lane = None if options.settings is None else options.settings["method"]
+    if lane is not None and is_twin(lane):
         raise InputError(f"The page has no lane {lane}; race it on the command line.")
     model = choose_starting_model(options)
     drafts = [find_or_allow(name, options) for name in options.draft_model or ()]
@@ -273,8 +274,7 @@ def _check_race(options: argparse.Namespace) -> ServerConfig:
     if options.index is None:
         check_corpus(options.corpus)
     else:
-        # Raises InputError for a folder that is not an index.
-        StoredIndex(options.index)
+        StoredIndex(options.index)  # raises InputError for a folder that is not an index
     return _config(options, model, drafts, models, options.settings)
 
 
@@ -285,7 +285,7 @@ def _config(
     models: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> ServerConfig:
-    """The checked arguments, with the models that were chosen and the content of the settings file."""
+    """The checked arguments, the chosen models (`lean`: no weights are kept twice) and the settings file's content."""
     draft = drafts[0] if drafts else None
     choice = ModelChoice(model.source, options.device, options.dtype, draft, options.adapter)
     return ServerConfig(
@@ -332,7 +332,7 @@ def _check_server(options: argparse.Namespace) -> None:
     if options.log not in LOG_FORMATS:
         raise InputError(f"SPECRACE_LOG is {shorten(options.log)}; set it to {' or '.join(LOG_FORMATS)}.")
     check_hosts("--allowed-hosts", options.allowed_hosts)
-    # Called only for its check: the message must name the first wrong flag.
+    # Only checked here, where its turn is: the message must name the first wrong flag. `_config` reads the value.
     read_root_path(options.root_path)
     check_origins("--frame-ancestors", options.frame_ancestors)
     for flag, names in (("--metrics", options.metrics), ("--proxies", options.proxies)):
@@ -345,8 +345,8 @@ def choose_starting_model(options: argparse.Namespace) -> StartingModel:
     """The model of --model; without it the preferred model if it is on this machine, else the bundled one.
 
     While the page races with the bundled model, the other may be fetched. With --draft-model the bundled model is
-    chosen, which has the draft model's vocabulary. On ZeroGPU the preferred model is fetched before the page is served.
-    Raises InputError for a model that cannot be used, and for an adapter or a head whose model is not named.
+    chosen, which has the draft model's vocabulary. On ZeroGPU (GPUs that Spaces share) the preferred model is fetched
+    before the page is served. Raises InputError for an unusable model, and for an adapter or head of an unnamed one.
     """
     if options.model is not None:
         return StartingModel(find_or_allow(options.model, options))

@@ -48,11 +48,13 @@ from specrace.lab.logs.transcripts import TranscriptFile, write_transcripts
 from specrace.lab.scoring.score import needs_target
 from specrace.retrieval.prompt import check_prompt
 
+# The lanes without --lanes.
 LANES = ("vanilla", "trie", "prompt-lookup")
 PROMPTS_HELP = (
     "a .jsonl file of {question}, {prompt} or {prompt_ids}; default: the bundled questions, or auto with --docs or "
     "--index"
 )
+# The shapes that a model with random weights can have.
 SHAPES = ("tiny", "0.5b", "7b", "8b")
 
 
@@ -92,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         write(options.out, report, results)
     if options.save_transcripts is not None:
+        # None: no server counted draft tokens for these outputs.
         rows = ((result.prompt.id, result.prompt.tokens, result.runs["vanilla"][0].tokens, None) for result in results)
         write_transcripts(options.save_transcripts, rows, Path(_source(options)).stem)
     if options.json:
@@ -102,7 +105,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _spec(options: argparse.Namespace) -> RaceSpec:
-    """The race's spec. With `--scripted`, the default lanes are all native methods that can follow a script."""
+    """The race's spec. With `--scripted`, the default lanes are all methods of ours that can follow a script.
+
+    A script is a transcript's output, which the model is made to print.
+    """
     if options.scripted and options.lanes == ",".join(LANES):
         options.lanes = ",".join(name for name in native_methods() if not unscriptable(name))
     return race_spec(options)
@@ -128,6 +134,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _peer_names(options: argparse.Namespace) -> list[str]:
+    """The names in --peers, the other libraries' decoders to compare with, without duplicates."""
     return list(dict.fromkeys(name.strip() for name in options.peers.split(",") if name.strip()))
 
 
@@ -139,6 +146,7 @@ def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, li
     check_peers(_peer_names(options), options.peer_weights)
     source = _source(options)
     count = auto_count(source)
+    # With "auto", questions are drawn below, once the workbench has read the documents.
     lines = [] if count else read_prompts(Path(source), options.limit)
     workbench = open_workbench(options)
     lines = lines or draw_questions(workbench.documents, count or 0)[: options.limit]
@@ -189,7 +197,8 @@ def _scripted_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench,
     for name in spec.lanes:
         lane = parse_lane(name)
         method = lane.method.name
-        if reason := unscriptable(method, {**spec.options.get(method, {}), **lane.options}):
+        reason = unscriptable(method, {**spec.options.get(method, {}), **lane.options})
+        if reason:
             raise InputError(f"The lane {name} cannot follow a script: {reason}; leave it out of --lanes.")
     transcripts = list(TranscriptFile(options.scripted))[: options.limit]
     if not transcripts:
@@ -251,7 +260,7 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
             "repetitions": bench.repetitions,
             "prompts": without_folders(_source(options)),
             "peers": {peer.name: peer.settings for peer in bench.peers},
-            "cost_curve": bench.curve and bench.curve.as_json(),
+            "cost_curve": None if bench.curve is None else bench.curve.as_json(),
             "earlier_outputs": "kept" if bench.keep_outputs else "not kept",
         },
         "timed": "decode: the lane's own clock (draft, target, keep, its tables for the prompt), without prefill and "
@@ -267,7 +276,10 @@ def _source(options: argparse.Namespace) -> str:
 
 
 def without_folders(argument: str) -> str:
-    """An argument with absolute paths cut to their last part: results must not reveal the user's folders."""
+    """An argument whose absolute path, also one after a "=", is cut to its last part.
+
+    Results must not reveal the user's folders.
+    """
     name, equals, value = argument.rpartition("=")
     path = Path(value)
     return f"{name}{equals}{path.name}" if path.is_absolute() and path.name else argument

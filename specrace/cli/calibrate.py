@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--refresh", action="store_true", help="measure again even if the curve is cached")
     add_output(parser, "--out", metavar="FILE.json", help="also write the curve to this file, for score")
     add_json_argument(parser)
-    # Nothing is raced, so no lane needs a draft model.
+    # `read_model_choice` reads `draft_model`. Nothing is raced, so no lane needs one.
     parser.set_defaults(draft_model=None)
 
 

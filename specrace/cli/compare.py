@@ -40,8 +40,10 @@ from specrace.lab.plots.drawing import require_matplotlib, write_plots
 from specrace.lab.scoring.score import ScoredLane
 from specrace.servers.address import KEY_VARIABLE, PORT, Launch, parse_launch, parse_server
 
+# The cost curve without --cost-curve.
 DEFAULT_CURVE = "assumed-gpu"
 MAX_REPETITIONS = 100
+# The file and the folder that are written into --out.
 RESULT, PLOTS = "result.json", "plots"
 
 
@@ -84,6 +86,7 @@ def add_parser(commands: Any) -> None:
     add_setting(parser, "max_new_tokens")
     add_setting(parser, "seed")
     add_json_argument(parser)
+    # `open_workbench` reads `draft_model`, and this command has no --draft-model.
     parser.set_defaults(draft_model=None)
 
 
@@ -195,7 +198,8 @@ def read_plan(options: argparse.Namespace) -> Plan:
     lane = None
     if options.settings is not None:
         settings = read_settings(options.settings)
-        lane = ScoredLane.of(settings.pop("method"), settings, settings.pop("num_draft"))
+        method, num_draft = settings.pop("method"), settings.pop("num_draft")
+        lane = ScoredLane.of(method, settings, num_draft)
     servers = read_servers(options.servers or [], lane)
     questions = read_served_questions(options)
     plan = Plan(servers, questions, concurrencies, options.repetitions, max_new_tokens, options.ask_once, lane)
@@ -204,9 +208,11 @@ def read_plan(options: argparse.Namespace) -> Plan:
 
 
 def read_servers(given: Sequence[Server], lane: ScoredLane | None) -> tuple[Server, ...]:
-    """The servers; commands to launch get the flags that count steps, and the second one those of `lane`, if missing.
+    """The servers that were `given`, with flags added to the commands of those to launch.
 
-    Raises InputError for fewer than two servers, two with one name, and what `drafting_flags` refuses.
+    Every command gets the flags with which the server counts its steps; that of the second server also gets the
+    settings of its drafter `lane`, unless it has some already. Raises InputError for fewer than two servers, two with
+    one name, and what `drafting_flags` refuses.
     """
     names = [server.name for server in given]
     if len(given) < 2:
@@ -216,11 +222,12 @@ def read_servers(given: Sequence[Server], lane: ScoredLane | None) -> tuple[Serv
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"Two servers are called {name}; give each its own name.")
+    # Only the second server (index 1) drafts with `lane`.
     return tuple(
-        server.with_flags(*drafting_flags(server.name, server.command, lane if number == 1 else None))
+        server.with_flags(*drafting_flags(server.name, server.command, lane if index == 1 else None))
         if isinstance(server, Launch)
         else server
-        for number, server in enumerate(given)
+        for index, server in enumerate(given)
     )
 
 
@@ -238,7 +245,10 @@ def read_concurrency(text: str) -> tuple[int, ...]:
 
 
 def _check_enough_questions(plan: Plan) -> None:
-    """Raise InputError if a block has fewer questions than requests at a time."""
+    """Raise InputError if a block has fewer questions than requests at a time.
+
+    A block: the questions that a server answers in one repetition, at one concurrency.
+    """
     for concurrency in plan.concurrencies:
         for repetition in range(plan.repetitions):
             count = len(plan.numbers(Block(plan.names[0], concurrency, repetition)))

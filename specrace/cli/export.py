@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise InputError(f"export needs {error.name}, which is not installed; install it.") from error
     page = write_html(read_recordings(options.files), tour=options.tour).encode()
+    # PUBLIC: a file mode with which everybody may read the file.
     with as_input_error(options.html, "--html"):
         write_atomically(options.html, page, PUBLIC)
     print(f"{options.html} ({len(page) / 1e6:.1f} MB) plays in any browser, without a server.")

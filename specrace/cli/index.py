@@ -95,6 +95,7 @@ def _choose_header(options: argparse.Namespace) -> IndexHeader:
 def _splitter(header: IndexHeader, embedder: SentenceEmbedder) -> Split:
     """The function that splits documents for the index. Raises InputError for passages too long for the embedder."""
     max_tokens = header.passage_tokens
+    # 0: passages are paragraphs.
     if not max_tokens:
         limits = [TokenLimit(embedder.count_covered, embedder.room)]
         return partial(split_passages, limits=limits)

@@ -77,7 +77,8 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
         try:
             words = add_environment_flags(sys.argv[1:] if arguments is None else arguments)
             options = build_parser(named_commands(words)).parse_args(words)
-            options.followers, traceback = followers, options.traceback
+            traceback = options.traceback
+            options.followers = followers
             check_outputs(options)
             code: int = command_module(options.command).run(options)
             # Flush here, where an error such as a full disk is still reported in a sentence.
@@ -95,8 +96,8 @@ def named_commands(words: Sequence[str]) -> Sequence[str]:
     >>> named_commands(["--traceback", "lanes"])
     ('lanes',)
     """
-    rest = [word for word in words if word != "--traceback"][:1]
-    return tuple(rest) if rest and rest[0] in COMMANDS else COMMANDS
+    first_word = next((word for word in words if word != "--traceback"), "")
+    return (first_word,) if first_word in COMMANDS else COMMANDS
 
 
 def add_environment_flags(arguments: Sequence[str]) -> list[str]:

@@ -22,11 +22,14 @@ from specrace.core.errors import InputError, shorten
 from specrace.lab.advice.presets import NAMES, describe_curve, find_curve
 from specrace.servers.address import KEY_VARIABLE, ServerAddress, check_url
 
+# The cost curve without --cost-curve.
 DEFAULT_CURVE = "assumed-gpu"
 # A row is a number of draft tokens; its acceptance rate is that of the last of them.
 COLUMNS = ("draft tokens", "accepted\nat this position", "tokens per step\nwith a draft", "speedup of\nsuch a step")
+# Such as 60s, 1.5m or 1h.
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+# A day.
 MAX_S = 86_400.0
 
 

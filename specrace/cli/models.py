@@ -23,6 +23,7 @@ def add_parser(commands: Any) -> None:
     actions = parser.add_subparsers(dest="action", parser_class=type(parser))
     get = actions.add_parser("get", help="fetch a model")
     get.add_argument("name", help=f"one of {', '.join(NAMES)}")
+    # SUPPRESS: without it, this default would replace the value of a --json before `get`.
     get.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object only")
 
 
@@ -44,7 +45,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _describe(model: NamedModel) -> dict[str, Any]:
-    # A folder; the hub id if the hub's cache has the model; None if it must be fetched.
+    """The facts about a model that `--json` prints."""
+    # The model's folder, or its hub id if the hub's cache has it; None if it must be fetched.
     location = model.find()
     bundled = isinstance(model.source, Path)
     where = "cached" if location is not None else "to fetch"
@@ -75,6 +77,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _size(num_bytes: int) -> str:
+    """A size in GB or MB; "" for 0."""
     if num_bytes >= 1e9:
         return f"{num_bytes / 1e9:.1f} GB"
     return f"{num_bytes / 1e6:.0f} MB" if num_bytes else ""

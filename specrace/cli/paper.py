@@ -57,6 +57,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--processes", type=int, help="default: one for each processor")
     parser.add_argument("--out", type=Path, metavar="DIR", help="also draw a plot: CSV, SVG and PNG in this folder")
     add_json_argument(parser)
+    # `answer_questions` and `sweep_transcripts` read these, and this command has no flags for them.
     parser.set_defaults(draft_model=None, keep_outputs=False)
 
 

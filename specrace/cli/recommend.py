@@ -39,6 +39,7 @@ from specrace.lab.scoring.score import ALL, ScoredLane, longest_loop
 from specrace.lab.scoring.sweep import Sweep, SweepFolder
 from specrace.retrieval.documents import read_documents
 
+# The cost curve without --cost-curve.
 ASSUMED = "assumed-gpu"
 MAX_BATCH = 4096
 # The files that may be written into --out, depending on the other arguments.
@@ -92,7 +93,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the sources of SGLang's corpus."""
+    """Add the arguments that name the texts of SGLang's external corpus, from which its n-gram drafter drafts."""
     parser.add_argument(
         "--docs", type=Path, nargs="+", help="also write these documents as SGLang's external corpus; needs --out"
     )
@@ -148,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def add_measured(result: dict[str, Any], transcripts: Sequence[Transcript], head: HeadForecast | None) -> None:
-    """Add what was measured elsewhere to a recommendation: by the engine that wrote the logs, and of a head."""
+    """Add to a recommendation what the engine that wrote the logs measured, and the forecast of a head."""
     if measured := measured_sentence(transcripts):
         result["text"].append(measured)
     if head is not None:
@@ -211,7 +212,8 @@ def quick_sweep(
 ) -> tuple[Sweep, Sweep, list[Transcript]]:
     """The sweep of the best settings on all requests, that of all settings on a sample, and the transcripts.
 
-    The remarks on the logs are appended to `remarks`. Raises InputError.
+    The best settings are found by successive halving. The remarks on the logs are appended to `remarks`. Raises
+    InputError.
     """
     if folder is not None:
         raise InputError(
@@ -261,10 +263,9 @@ def write(
         files[CORPUS_FILE] = corpus_lines(_corpus(options, transcripts))
         if lane is not None and "sglang.txt" in files:
             flags = corpus_flags(choice(recommender, lane))
-            texts = (options.docs and "the documents", options.answers and "the log's answers")
-            files["sglang.txt"] += (
-                f"To use {' and '.join(filter(None, texts))}, add this, which was not tested: {flags}\n"
-            )
+            is_used = {"the documents": options.docs, "the log's answers": options.answers}
+            names = " and ".join(name for name, used in is_used.items() if used)
+            files["sglang.txt"] += f"To use {names}, add this, which was not tested: {flags}\n"
     with as_input_error(options.out, "--out"):
         options.out.mkdir(exist_ok=True)
         for name, text in files.items():
@@ -272,7 +273,7 @@ def write(
 
 
 def _corpus(options: argparse.Namespace, transcripts: Sequence[Transcript]) -> Iterator[str]:
-    """Yield the texts of SGLang's corpus: documents, and the log's different answers, except those that loop."""
+    """Yield the texts of SGLang's corpus: documents, and the log's distinct answers, except those that loop."""
     if options.docs:
         yield from (document.text for document in read_documents(options.docs))
     if options.answers:

@@ -124,7 +124,8 @@ def report(
     options: argparse.Namespace, board: Scoreboard, file: TranscriptFile, curve: CostCurve | None
 ) -> dict[str, Any]:
     """What `--json` prints: all metrics, and the settings under which they hold."""
-    not_scored = {name: reason for name, method in METHODS.items() if (reason := needs_target(method))}
+    reasons = {name: needs_target(method) for name, method in METHODS.items()}
+    not_scored = {name: reason for name, reason in reasons.items() if reason}
     return {
         "groups": board.groups(curve),
         "measured": board.measured.rows(),

@@ -38,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise InputError(f"site needs {error.name}, which is not installed; install it.") from error
     files = options.files or sorted(RECORDINGS.glob("*.jsonl"))
+    # RESERVED: names that a race's page may not have, because other pages of the site have them.
     names = write_site(options.folder, read_recordings(files, RESERVED), options.report, options.title, files)
     print(f"{options.folder}: {len(names)} files; open index.html, or copy the folder to any static host.")
     return 0

@@ -39,7 +39,10 @@ def with_environment(arguments: Sequence[str]) -> list[str]:
 
 
 def check_zero_gpu(options: argparse.Namespace) -> None:
-    """Raise InputError for options that do not work on ZeroGPU, where one model is loaded before the page is served."""
+    """Raise InputError for options that do not work on ZeroGPU, which lends a Space a GPU for one function call.
+
+    One model is loaded there before the page is served.
+    """
     if not zero_gpu.is_enabled():
         return
     if options.replay is not None:

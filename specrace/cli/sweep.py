@@ -1,4 +1,7 @@
-"""`python -m specrace sweep`: scores requests x lanes x a grid of settings; needs no model for logs."""
+"""`python -m specrace sweep`: scores requests x lanes x a grid of settings; needs no model for logs.
+
+A lane with one combination of settings is scored in cells, of a few requests each; a sweep is resumed cell by cell.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,11 @@ def add_parser(commands: Any) -> None:
         help="score on a Ray cluster, on whose machines specrace[ray] is installed",
     )
     parser.add_argument("--plots", action="store_true", help="also draw plots, into the folder plots of --out")
-    # What version 0.1 called --plots.
+    # The name of --plots in version 0.1.
     parser.add_argument("--pictures", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true", help="score only the cells that --out lacks")
     parser.add_argument("--by", choices=("category",), help="also show a row for each category")
+    # `open_workbench` reads `draft_model`, and this command has no --draft-model.
     parser.set_defaults(draft_model=None)
 
 
@@ -82,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     )
     result = report(sweep, by_category=options.by == "category")
     if plots:
-        # Version 0.1 called it "pictures".
+        # "pictures" is the name that this field had in version 0.1.
         result["plots"] = result["pictures"] = list(map(str, draw_sweep(options.out, sweep, transcripts)))
     if options.json:
         print_json(result)

@@ -1,4 +1,7 @@
-"""The cost curve: how much longer a forward over k rows takes than one over a single row, and which draft size pays."""
+"""The cost curve: how much longer a forward over k rows takes than one over a single row, and which draft size pays.
+
+A row is one token of a forward's input: verifying a draft of k tokens takes k + 1 rows.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,8 @@ class CostCurve:
         right = min(max(1, bisect_left(self.rows, rows)), len(self.rows) - 1)
         (x0, x1), (y0, y1) = self.rows[right - 1 : right + 1], self.ratio[right - 1 : right + 1]
         value = y0 + (y1 - y0) * (rows - x0) / (x1 - x0)
-        # If the last segment falls, that is noise: more rows never cost less than the last measured point.
+        # If the last segment falls, that is noise: more rows never cost less than the last measured point. Division by
+        # the first ratio makes one row cost 1, also in a curve that was written by hand.
         return (max(value, y1) if rows > x1 else value) / self.ratio[0]
 
     @property
@@ -75,16 +79,17 @@ class CostCurve:
         """The curve of one of `batch` requests that share each forward, with 1 to `max_rows` rows each.
 
         A row of one request then counts `batch` times, because the others are assumed to have as many. The measured
-        `row_ms` becomes each request's share of a forward with one row of each. Work that is done for one request after
-        another delays all of them, and is then counted at its full cost.
+        `row_ms` becomes each request's share of a forward with one row of each. Compared with this shorter time, work
+        that is done for one request after another, such as drafting, costs more, because it delays all of them.
 
         >>> CostCurve((1, 9), (1.0, 1.8)).in_batch(8, max_rows=2)
         CostCurve(rows=(1, 2), ratio=(1.0, 1.4705882352941175), contexts=(), about={})
         """
         if batch == 1:
             return self
-        rounded = {count for row in self.rows for count in (row // batch, -(-row // batch)) if 1 < count < max_rows}
-        rows = tuple(sorted({1, max_rows, *rounded}))
+        # The measured row counts, divided among the requests, rounded down and up.
+        per_request = {count for row in self.rows for count in (row // batch, -(-row // batch))}
+        rows = tuple(sorted({1, max_rows, *(count for count in per_request if 1 < count < max_rows)}))
 
         def ratios(curve: CostCurve) -> tuple[float, ...]:
             return tuple(curve.at(batch * count) / curve.at(batch) for count in rows)

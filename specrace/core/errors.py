@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+# In characters.
 MAX_MESSAGE = 800
 
 

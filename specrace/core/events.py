@@ -22,6 +22,7 @@ class Timing:
 
     draft_ms: float
     target_ms: float
+    # To verify the draft, and to keep the accepted path in the KV cache.
     keep_ms: float
 
     @property

@@ -77,6 +77,7 @@ def check_destination(file: Path, inputs: Iterable[Path] = ()) -> None:
         require_regular(file)
         if not file.parent.is_dir():
             raise InputError(f"{shorten(file)} cannot be written: there is no folder {shorten(file.parent)}.")
+        # Raises OSError if the folder accepts no new file.
         with tempfile.TemporaryFile(dir=file.parent):
             pass
 

@@ -116,6 +116,7 @@ class ServedMetrics(LaneMetrics):
     @property
     def tokens_per_s(self) -> float:
         """Tokens per second after the first chunk; 0.0 until a second one arrived, and if they cannot be counted."""
+        # Without ids, tokens can be counted only if the server gave their total, and each chunk had one token.
         is_known = self.served.sends_ids or (self.tokens and self.served.first_tokens)
         return (
             1000.0 * (self.tokens - self.served.first_tokens) / self.decode_ms if self.decode_ms and is_known else 0.0
@@ -191,7 +192,8 @@ def compare(tokens: Sequence[object], vanilla: Sequence[object], *, ended: bool)
     Unless both have `ended`, they are compared up to the end of the shorter one.
     """
     position = first_difference(tokens, vanilla, ended=ended)
-    return (position is None if ended or (tokens and vanilla) else None), position
+    can_be_judged = ended or (tokens and vanilla)
+    return (position is None if can_be_judged else None), position
 
 
 def comparable(text: str) -> str:

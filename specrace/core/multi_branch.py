@@ -57,14 +57,15 @@ def choose(
     """
     rows, count = np.arange(len(drafts)), drafts.shape[1]
     chosen, tried = np.full(len(drafts), count), np.zeros(drafts.shape)
-    for number, tokens in enumerate(drafts.T):
+    for number, drawn in enumerate(drafts.T):
+        # The nodes below which no draw has been accepted yet.
         is_open = chosen == count
         if not is_open.any():
             break
-        tried[:, number] = np.where(is_open, p[rows, tokens], 0.0)
+        tried[:, number] = np.where(is_open, p[rows, drawn], 0.0)
         # Where a draw was accepted before, `tried` is 0, which is never accepted.
-        stays = accepts(tried[:, number], q[rows, number, tokens], coins[:, number])
-        chosen = np.where(stays, number, chosen)
+        is_accepted = accepts(tried[:, number], q[rows, number, drawn], coins[:, number])
+        chosen = np.where(is_accepted, number, chosen)
         p = residual(p, q[:, number])
     tokens = np.column_stack([drafts, draw(p, numbers)])[rows, chosen]
     return chosen, tokens, tried
@@ -83,14 +84,15 @@ def verify_draws(tree: TokenTree, p: np.ndarray, draws: Draws, coins: Sequence[t
     # If a row of a softmax has a NaN, all of it is NaN.
     if np.isnan(p[:, 0]).any():
         raise InputError(NOT_A_NUMBER)
-    below: dict[int, list[int]] = {}
+    # Node -> the indices of the draws below it.
+    draws_below: dict[int, list[int]] = {}
     for index, node in enumerate(draws.nodes):
-        below.setdefault(tree.parents[node], []).append(index)
+        draws_below.setdefault(tree.parents[node], []).append(index)
     path, targets, checks, tested = [0], p.argmax(axis=-1), list[Check](), list[int]()
     while True:
         parent = path[-1]
         tossed, number = coins[len(path) - 1]
-        indices = below.get(parent, [])
+        indices = draws_below.get(parent, [])
         nodes = [draws.nodes[index] for index in indices]
         drafts = np.array([tree.tokens[node] for node in nodes], dtype=int)
         q = draws.q[np.array([draws.rows[index] for index in indices], dtype=int)]

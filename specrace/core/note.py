@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+# The limits of a note in a recording.
 MAX_FACTS = 8
 MAX_ROWS = 24
 MAX_ROW_TOKENS = 24

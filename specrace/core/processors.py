@@ -40,6 +40,7 @@ def control_groups(controller: str) -> Iterator[tuple[Path, bool]]:
     A folder may not exist: in a container the innermost group may be mounted at the top, regardless of its path.
     """
     for line in _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.exists() else ():
+        # "number:controllers:path"; version 2 names no controllers.
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue

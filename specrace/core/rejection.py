@@ -19,6 +19,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import NOT_A_NUMBER, Scores, Verdict
 
+# Shown for a lane under rejection sampling instead of a comparison with vanilla's text.
 NOTE = "same distribution, not the same text"
 
 
@@ -60,17 +61,18 @@ class Coins:
 
 
 def accepts(p: np.ndarray | float, q: np.ndarray | float, coins: np.ndarray | float) -> np.ndarray | bool:
-    """Whether coin < min(1, p / q), computed without a division. A token with p = 0 is never accepted, because `<` is
-    strict.
+    """Whether coin < min(1, p / q), computed without a division.
+
+    A token with p = 0 is never accepted, because `<` is strict.
     """
     return coins * q < p
 
 
 def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """max(p - q, 0), normalised, [..., V]; p itself where rounding leaves nothing."""
-    rest = np.maximum(p - q, 0.0)
-    total = rest.sum(axis=-1, keepdims=True)
-    return np.where(total > 0, rest / np.where(total > 0, total, 1.0), p)
+    excess = np.maximum(p - q, 0.0)
+    total = excess.sum(axis=-1, keepdims=True)
+    return np.where(total > 0, excess / np.where(total > 0, total, 1.0), p)
 
 
 def draw(probs: np.ndarray, numbers: np.ndarray | float) -> np.ndarray:
@@ -86,8 +88,8 @@ def walk(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The number of accepted tokens of each chain, and the token after them: int [B] and int [B].
 
-    `drafts` [B, k]; `p` [B, k + 1, V] after 0, 1, ... k draft tokens; `q` [B, k, V]; `coins` [B, k]; `numbers` [B, k +
-    1]: the number at the end of the walk draws the last token.
+    `drafts` [B, k]; `p` [B, k + 1, V] after 0, 1, ... k draft tokens; `q` [B, k, V]; `coins` [B, k];
+    `numbers` [B, k + 1]: the number at the end of the walk draws the last token.
     """
     indices = drafts[..., None]
     p_of_drafts = np.take_along_axis(p[:, :-1], indices, axis=-1)[..., 0]
@@ -127,6 +129,7 @@ def verify_sampled(
 
 def warp_probs(probs: np.ndarray, params: SamplingParams) -> np.ndarray:
     """Apply temperature, top-k and top-p, in this order, to a drafter's distributions [..., V], as to the target's."""
+    # A probability of 0 becomes a logit of -inf, and a temperature of 0 a very small one.
     with np.errstate(divide="ignore"):
         logits = np.log(probs) / max(params.temperature, 1e-6)
     warped: np.ndarray = np.exp(logits - logits.max(axis=-1, keepdims=True))

@@ -13,7 +13,7 @@ MATCH, REJECTION = "match", "rejection"
 VERIFIERS = (MATCH, REJECTION)
 OFF, ON = "off", "on"
 MAX_QUESTION_CHARACTERS = 2000
-# The maximum number of lanes in a race on the page, in a recording that the page plays, and in an audience's poll.
+# The maximum number of lanes in a race on the page, in a recording that the page plays, and in a poll of an audience.
 MAX_PAGE_LANES = 6
 # An error message quotes this many characters of a wrong value.
 _MAX_QUOTED = 40
@@ -112,11 +112,20 @@ _ALL = (
         "Maximum tokens of a draft; auto: what pays on this machine.",
         0,
         1024,
-        None,
-        128,
+        shared_high=128,
         link="draft",
     ),
-    Setting("temperature", 0.0, "Temperature", "0 is greedy.", 0.0, 10.0, None, 2.0, step=0.05, link="temperature"),
+    Setting(
+        "temperature",
+        0.0,
+        "Temperature",
+        "0 is greedy.",
+        0.0,
+        10.0,
+        shared_high=2.0,
+        step=0.05,
+        link="temperature",
+    ),
     Setting(
         "top_p",
         1.0,

@@ -138,8 +138,8 @@ class TokenTree:
         return TokenTree(
             tuple(self.tokens[node] for node in nodes),
             tuple(numbers.get(self.parents[node], -1) for node in nodes),
-            self.probs and tuple(self.probs[node] for node in nodes),
-            self.positions and tuple(self.positions[node] for node in nodes),
+            None if self.probs is None else tuple(self.probs[node] for node in nodes),
+            None if self.positions is None else tuple(self.positions[node] for node in nodes),
         )
 
 

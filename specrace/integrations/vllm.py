@@ -134,6 +134,7 @@ class Fusion:
         return request.draft(self.num_draft, self.max_tokens)
 
     def _read_past(self, request: Request) -> None:
+        """With the option `past`, let a request's drafter read the earlier answers."""
         if self.past:
             request.drafter.read_past(self.past)
 
@@ -153,14 +154,14 @@ class Fusion:
     def _forget(self, waiting: Mapping[int, Sequence[Request]], in_batch: Sequence[Request]) -> None:
         """Forget all requests but those `in_batch` and the latest `waiting` ones, up to `MAX_WAITING_TOKENS` tokens."""
         waiting_ids = {id(request) for requests in waiting.values() for request in requests}
-        kept = list[Request]()
-        room = self.MAX_WAITING_TOKENS
+        kept_waiting = list[Request]()
+        tokens_left = self.MAX_WAITING_TOKENS
         for request in reversed(self.requests):
             if id(request) in waiting_ids:
-                room -= len(request.tokens)
-                if room >= 0:
-                    kept.append(request)
-        self.requests = [*reversed(kept), *in_batch]
+                tokens_left -= len(request.tokens)
+                if tokens_left >= 0:
+                    kept_waiting.append(request)
+        self.requests = [*reversed(kept_waiting), *in_batch]
 
 
 @dataclass

@@ -82,8 +82,10 @@ class SuffixAutomaton:
                     nexts[state], branches[state] = SEVERAL, {text[firsts[target]]: target, token: last}
                 state = links[state]
             else:
+                # No `break`: no suffix had a transition with `token`.
                 target = ROOT
             links.append(target)
+            # If `target` also holds longer substrings, which do not end at the new token, it is split.
             if target and lengths[target] > lengths[state] + 1:
                 links[last] = self._clone(target, state, token)
             self._count(last, token)
@@ -153,6 +155,7 @@ class SuffixAutomaton:
         """
         state, length = match
         target = self.nexts[state]
+        # Most states have one successor; a call is needed for the others only.
         if target < 0 or self.tokens[self.firsts[target]] != token:
             target = self.successor(state, token)
         while target < 0:
@@ -164,6 +167,7 @@ class SuffixAutomaton:
         position = self.firsts[target] if state else -1
         if length < self.n - 1:
             length += 1
+        # A match has at most n - 1 tokens, so it loses its first one, and may then belong to the suffix link.
         elif self.lengths[self.links[target]] == length:
             target = self.links[target]
         return ((target, length) if self.nexts[target] != NO_STATE else self._continued(target, length)), position

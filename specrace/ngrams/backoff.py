@@ -18,7 +18,7 @@ from specrace.ngrams.automaton import ROOT, MatchState, SuffixAutomaton
 ESCAPE = 2.0
 # The number of frequent tokens kept.
 NUM_FREQUENT = 32
-# They are recounted once the text has grown by REFRESH tokens and by the fraction GROWTH of its length.
+# Frequent tokens are recounted once the text has grown by REFRESH tokens and by the fraction GROWTH of its length.
 REFRESH, GROWTH = 16, 1 / 8
 
 # The probability of each token, and the escape mass.
@@ -44,6 +44,7 @@ class BackoffModel:
         self.longest = longest
         self.automaton = SuffixAutomaton(longest + 1, tokens) if automaton is None else automaton
         self._frequent: list[tuple[int, float]] = []
+        # The length of the text when frequent tokens were last counted.
         self._counted = 0
 
     def only_continuation(self, context: MatchState, max_escape: float) -> tuple[int, float] | None:
@@ -55,6 +56,7 @@ class BackoffModel:
         target = automaton.nexts[state]
         if target < 0 or not length:
             return None
+        # How many suffixes of the context are in its state; each leaves the same share of its mass.
         order = length - automaton.lengths[automaton.links[state]]
         escape: float = (ESCAPE / (automaton.counts[target] + ESCAPE)) ** order
         return (automaton.tokens[automaton.firsts[target]], escape) if escape < max_escape else None

@@ -10,7 +10,8 @@ from specrace.core.clock import since_ms, thread_ms
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.suffix_index import END
 
-# This many tokens of the prompt's end, its chat template, are kept with an output: drafters learn how outputs begin.
+# An output is indexed after this many last tokens of its prompt, the end of the chat template, so that drafters learn
+# how outputs begin.
 PROMPT_TAIL = 4
 # More indexes than any race needs.
 MAX_INDEXES = 12
@@ -30,8 +31,8 @@ class AnswerIndex(Protocol):
         """Append the prompt and the output of one answer."""
 
 
-I = TypeVar("I", bound=Index)  # noqa: E741
-A = TypeVar("A", bound=AnswerIndex)
+IndexT = TypeVar("IndexT", bound=Index)
+AnswerIndexT = TypeVar("AnswerIndexT", bound=AnswerIndex)
 # Identifies an index: its constructor, its settings, and how many of the prompt's last tokens are added before each
 # output; None for an `AnswerIndex`, which gets the whole prompt as an argument of its own.
 _Key = tuple[Callable[..., Any], tuple[Any, ...], int | None]
@@ -39,7 +40,7 @@ _Key = tuple[Callable[..., Any], tuple[Any, ...], int | None]
 
 @dataclass
 class Meter:
-    """What the use of indexes took, in ms.
+    """The time that the used indexes took, in ms.
 
     `used_ms`: the time spent so far on each index that was used, also for earlier requests. `built_ms`: the time to
     build the indexes that were missing.
@@ -87,8 +88,9 @@ class PastOutputs:
             self.drop_older_half()
             return
         for key, index in self._indexes.items():
+            _, _, prompt_tail = key
             began = thread_ms()
-            self._answers[-1].enter(index, key[2])
+            self._answers[-1].enter(index, prompt_tail)
             self._index_ms[key] += since_ms(began)
 
     def drop_older_half(self) -> None:
@@ -136,15 +138,16 @@ class PastOutputs:
         """The automaton that counts substrings of up to `n` tokens. Read only."""
         return self.index(SuffixAutomaton, n)
 
-    def index(self, make: Callable[..., I], *settings: Any, prompt_tail: int = PROMPT_TAIL) -> I:
+    def index(self, make: Callable[..., IndexT], *settings: Any, prompt_tail: int = PROMPT_TAIL) -> IndexT:
         """The index `make(*settings)` of all outputs, each after the end of its prompt and before an END. Read only."""
-        return cast(I, self._shared((make, settings, prompt_tail)))
+        return cast(IndexT, self._shared((make, settings, prompt_tail)))
 
-    def answers(self, make: Callable[..., A], *settings: Any) -> A:
+    def answers(self, make: Callable[..., AnswerIndexT], *settings: Any) -> AnswerIndexT:
         """The index `make(*settings)`, to which the prompt and output of each answer were added. Read only."""
-        return cast(A, self._shared((make, settings, None)))
+        return cast(AnswerIndexT, self._shared((make, settings, None)))
 
     def _shared(self, key: _Key) -> Any:
+        """The index with this key, which is built if it is missing; its time is noted in `meter`."""
         index = self._indexes.pop(key, None)
         if index is None:
             index = self._build(key)
@@ -158,6 +161,7 @@ class PastOutputs:
         return index
 
     def _build(self, key: _Key) -> Any:
+        """A new index of all outputs; its time is noted in `_index_ms`."""
         make, settings, prompt_tail = key
         began = thread_ms()
         index = make(*settings)
@@ -197,4 +201,5 @@ class _Answer:
 
 
 def _normalise(question: str) -> str:
+    """The question without differences in case and spaces."""
     return " ".join(question.casefold().split())

@@ -52,9 +52,9 @@ class SuffixIndex:
     def positions_after(self, query: Sequence[int], max_positions: int) -> Ints:
         """The positions in `text` of the tokens that follow `query`, in the order of the suffixes.
 
-        If there are more than `max_positions`, evenly spaced ones are returned, so that no continuation is dropped
-        because of its token ids.
-        Occurrences at the end of a document have no continuation and are left out.
+        Occurrences at the end of a document have no continuation and are left out. If there are more than
+        `max_positions`, evenly spaced ones are returned, because suffixes are sorted by token ids, and the first ones
+        would favour continuations with small ids.
         """
         size, text = len(query), self.tokens
         first = self._first(query)

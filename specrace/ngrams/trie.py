@@ -162,6 +162,7 @@ class NGramTrie:
         """How often the first `depth` tokens of the window at `start` were inserted; never increases with `depth`."""
         if self.copies == 1 or start + depth > self._built:
             return 1
+        # Windows that start up to `copies` - 1 tokens earlier (not before the text) and reach as far.
         return min(self.copies, self.n - depth + 1, start + 1)
 
     def _count(self, node: Node | int, depth: int) -> int:

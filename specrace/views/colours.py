@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 # A method's index in the registry determines its colour; after the last colour, the first is used again.
 HUES = ("#767676", "#e69f00", "#cc79a7", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#a3a13a")
 
-# The exceptions to this rule. They keep the lanes of each of the page's presets different in colour, so that no lane
-# there needs another colour than its method's.
+# The exceptions: with colours by index, some lanes that a preset of the page races together would have the same colour.
 _OWN_HUES = {"bigram": 7, "jacobi": 7, "suffix": 3, "fusion": 1}
 
 
@@ -35,6 +34,7 @@ def race_hues(lanes: Sequence[str], methods: Sequence[str]) -> Mapping[str, str]
     for lane in lanes:
         hue = by_method[_method(lane)]
         if hue in hues.values():
+            # Not the first colour, which is vanilla's.
             hue = next((free for free in HUES[1:] if free not in taken), hue)
         hues[lane] = hue
         taken.add(hue)

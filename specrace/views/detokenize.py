@@ -11,6 +11,7 @@ from typing import Any
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
 from specrace.views.comparison import Output, compare_lane, explains_difference
 
+# What tokenizers decode an incomplete character to.
 _BROKEN = "\ufffd"
 
 
@@ -60,8 +61,9 @@ def text_decoder(tokenizer: Any, marks: tuple[str, str] | None = None) -> Callab
     hidden: set[int] = set()
     if marks:
         control = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
-        shown = control.intersection(tokenizer("".join(marks), add_special_tokens=False)["input_ids"])
-        hidden = control - shown if shown else set()
+        control_in_marks = control.intersection(tokenizer("".join(marks), add_special_tokens=False)["input_ids"])
+        # If the marks have no control tokens, the tokenizer itself can skip them all.
+        hidden = control - control_in_marks if control_in_marks else set()
 
     def decode(tokens: list[int]) -> str:
         if not hidden:

@@ -393,7 +393,7 @@ def report(started: Started, finished: Finished, repeated: Repeated | None = Non
         "prompt_tokens": started.prompt_tokens,
         "prefill_ms": started.prefill_ms,
         "stopped": finished.stopped,
-        "pace": finished.pace and asdict(finished.pace),
+        "pace": None if finished.pace is None else asdict(finished.pace),
         "runs": repeated.runs if repeated else 1,
         "repeated": repeated and {"disturbed": repeated.disturbed, "note": repeated.note},
         "lanes": lanes,

@@ -21,6 +21,7 @@ def final_badge(result: LaneResult, stopped: bool, dtype: str = "", info: LaneIn
     reference = info.reference if info else ""
     if result.lane in ("vanilla", reference):
         return "reference", "reference"
+    # Only a lane under rejection sampling has a note.
     if result.note:
         return "law", result.note
     if result.identical is None:
@@ -152,6 +153,7 @@ def _result(
 def _comparison(started: Started, finished: Finished) -> str:
     """Which lanes printed their reference's text, which did not, and which drew another by rejection sampling."""
     infos = {info.lane: info for info in started.lanes}
+    # Only lanes under rejection sampling have a note.
     sampled = [infos[lane.lane].title for lane in finished.lanes if lane.note]
     sentences = [f"{' and '.join(sampled)} sampled from vanilla's distribution."] if sampled else []
     for reference in dict.fromkeys(info.reference for info in infos.values()):

@@ -28,11 +28,12 @@ from specrace.views.comparison import Output, compare_lane, explains_difference
 from specrace.views.served_check import check_drafted, check_references, check_served, check_spread, check_totals
 from specrace.views.step_check import MAX_NODES, TOLERANCE, TextCheck, check_step, is_duration, pieces_of, require
 
+# The maximum lengths of a name and a note, in characters.
 MAX_NAME = 200
 MAX_NOTE = 1000
 MAX_PASSAGES = 64
 MAX_RUNS = 10_000
-# The text of a control token.
+# The text of a control token, such as <|im_end|> or </s>.
 _CONTROL = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>")
 
 
@@ -257,6 +258,7 @@ def check_speeds(pace: Pace | None, lanes: Mapping[str, LaneMetrics]) -> Pace | 
     """The pace, marked as disturbed if a lane is faster than its tokens per step allow."""
     if (pace is not None and pace.disturbed) or not too_fast(lanes):
         return pace
+    # The pace of a recording that has none: nothing was probed, and the slowdown was 1 throughout.
     return disturb(pace or Pace(0, 0.0, 1.0, 1.0, 0.0, 0.0, 0, False, ""), TOO_FAST)
 
 

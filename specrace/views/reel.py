@@ -118,14 +118,14 @@ def make_reel(events: Sequence[Event], race: int = 0) -> Reel:
     assert isinstance(events[0], Started) and isinstance(events[-1], Finished | Repeated), "not a whole race"
     parts = ReelParts(race)
     steps = list[StepPart]()
-    others: dict[str, Any] = {}
+    other_fields: dict[str, Any] = {}
     for event in events:
         part = parts.add(event)
         if isinstance(part, StepPart):
             steps.append(part)
         else:
-            others |= {name: value for name, value in structs.asdict(part).items() if value is not UNSET}
-    return Reel(race=race, steps=steps, **others)
+            other_fields |= {name: value for name, value in structs.asdict(part).items() if value is not UNSET}
+    return Reel(race=race, steps=steps, **other_fields)
 
 
 def reel_json(events: Sequence[Event], race: int = 0) -> str:
@@ -136,7 +136,7 @@ def reel_json(events: Sequence[Event], race: int = 0) -> str:
 def part_json(part: Reel | ReelPart) -> str:
     """A reel, or a part of one, as compact JSON in ASCII. Raises InputError for NaN and infinity."""
     try:
-        # The JSON is ASCII, because a text may contain half a character, which UTF-8 cannot encode.
+        # The JSON is ASCII, because a text may contain half a character (a lone surrogate), which UTF-8 cannot encode.
         return json.dumps(msgspec.to_builtins(part, enc_hook=plain), allow_nan=False, separators=(",", ":"))
     except ValueError as error:
         raise InputError("The race has a figure that is not a finite number, so it cannot be replayed.") from error

@@ -70,7 +70,7 @@ def check_totals(info: LaneInfo, metrics: LaneMetrics, num_steps: int) -> None:
     if served is None or not num_steps:
         return
     where = f"the lane {info.lane[:40]}"
-    # Otherwise its tokens per second would be negative.
+    # A first chunk with more tokens than the whole answer would make the tokens per second negative.
     is_counted = served.sends_ids or metrics.tokens
     if metrics.decode_ms and is_counted and served.first_tokens > metrics.tokens:
         raise ValueError(f"{where} has more tokens in its first chunk than in all")

@@ -178,7 +178,10 @@ class Ending:
 
 @dataclass(frozen=True)
 class Keyframe:
-    """The whole race so far. `clock` is the race time in milliseconds; each lane's `runs` are its whole text."""
+    """The whole race so far; each lane's `runs` are its whole text.
+
+    `phase`: "waiting", "running", "stopped" or "finished". `clock`: the race time in milliseconds.
+    """
 
     race: int
     phase: str

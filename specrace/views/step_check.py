@@ -22,7 +22,7 @@ TOLERANCE = 1e-6
 
 
 def require(condition: bool, fault: str) -> None:
-    """Raises ValueError with `fault` unless the condition holds."""
+    """Raise ValueError with `fault` unless the condition holds."""
     if not condition:
         raise ValueError(fault)
 
@@ -46,7 +46,7 @@ def check_step(step: Step, info: LaneInfo, index: int, last_ms: float) -> None:
     require(len(tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
     require(tree.num_draft <= step.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
     require(info.lane != "vanilla" or not tree.num_draft, f"{where} has a draft, but vanilla is the model alone")
-    # Drafters compute the probabilities in floating point, so that they may be a little outside.
+    # Drafters compute the probabilities in floating point, so they may lie a little outside 0 to 1.
     are_probs = all(-TOLERANCE <= prob <= 1 + TOLERANCE for prob in tree.probs or ())
     require(are_probs, f"{where} has a probability that is not between 0 and 1")
     tokens = (*tree.tokens, *step.emitted, *step.verdict.scores.targets)
@@ -121,7 +121,7 @@ class TextCheck:
         texts = step.texts or ("",) * len(step.emitted)
         for number, token in enumerate(step.emitted, 1):
             is_last = bool(step.end) and number == len(step.emitted)
-            new = len(self._printed) + 1, texts[number - 1]
-            node, text = self._printed.setdefault((node, token, is_last), new)
+            new_entry = (len(self._printed) + 1, texts[number - 1])
+            node, text = self._printed.setdefault((node, token, is_last), new_entry)
             require(text == texts[number - 1], f"{where} prints another text than a lane with the same tokens")
         self._nodes[step.lane] = node

@@ -24,13 +24,14 @@ def fold_pieces(pieces: Sequence[Piece], marks: Sequence[str] | None) -> tuple[s
     """The thoughts at the beginning of a lane's text, and the pieces of its answer."""
     text = "".join(piece[1] for piece in pieces)
     thoughts, answer = split_thoughts(text, marks)
-    left = len(text) - len(answer)
-    rest: list[Piece] = []
-    for piece in pieces:
-        if len(piece[1]) > left:
-            rest.append([piece[0], piece[1][left:], *piece[2:]])
-        left = max(0, left - len(piece[1]))
-    return thoughts, rest
+    # How many characters before the answer are still to be skipped.
+    to_skip = len(text) - len(answer)
+    answer_pieces: list[Piece] = []
+    for kind, piece_text, *count_and_spans in pieces:
+        if len(piece_text) > to_skip:
+            answer_pieces.append([kind, piece_text[to_skip:], *count_and_spans])
+        to_skip = max(0, to_skip - len(piece_text))
+    return thoughts, answer_pieces
 
 
 def describe_thoughts(thoughts: str) -> str:

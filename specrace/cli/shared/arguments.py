@@ -22,6 +22,7 @@ from specrace.lab.logs.formats import FORMATS
 from specrace.lab.logs.transcripts import TranscriptFile
 from specrace.retrieval.rerank import LIGHT
 
+# Lane -> the name of its option -> the value.
 LaneOptions = dict[str, dict[str, str]]
 MODEL_HELP = "a folder, a GGUF file, a hub id, or a short name that `models` lists; default: tiny, the bundled model"
 ADAPTER_HELP = "a folder with a LoRA adapter to merge, in PEFT's format; auto (the default): the bundled one if it fits"
@@ -193,6 +194,7 @@ def open_log(
 ) -> TranscriptFile:
     """Open a log as the arguments of `add_log_arguments` say. Raises InputError.
 
+    `requests`: the other file of a batch, whose requests and responses are two files; None if the log is one file.
     `seen`: keys of the answers in logs read so far, which are not read again; the keys of this log are added.
     """
     if options.vocab_size is not None and options.vocab_size < 1:

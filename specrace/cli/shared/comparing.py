@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # The measurement ends after this many failures without an answer in between.
 MAX_FAILURES = 3
+# The length of the answer to a warm-up request.
 WARM_UP_TOKENS = 8
-
 
 # A server to compare: one that runs, or one to start.
 Server = ServerAddress | Launch
@@ -35,9 +35,10 @@ Server = ServerAddress | Launch
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared: servers, the baseline first, and how they are asked. `lane`: the second server's drafter.
+    """What is compared: servers, the baseline first, and how they are asked.
 
-    A server that runs already has an address; a server to launch is started anew for every block.
+    `lane`: our lane with the settings of the second server's drafter, for forecasts; None without --settings. A server
+    that runs already has an address; a server to launch is started anew for every block.
     """
 
     servers: tuple[Server, ...]
@@ -72,9 +73,13 @@ class Plan:
         )
 
     def numbers(self, block: Block) -> range:
-        """The numbers of a block's questions: all, or with --ask-once those that no other block of the server has."""
+        """The numbers of a block's questions: all, or with --ask-once those that no other block of the server has.
+
+        A block: what one server is asked in one repetition, at one concurrency.
+        """
         if not self.ask_once:
             return range(len(self.questions.rows))
+        # Of B blocks, block i asks the questions i, i + B, i + 2 B, ...
         num_blocks = len(self.concurrencies) * self.repetitions
         index = block.repetition * len(self.concurrencies) + self.concurrencies.index(block.concurrency)
         return range(index, len(self.questions.rows), num_blocks)
@@ -141,9 +146,9 @@ def measure_block(
         dialect = recognise(connection, address.model)
         journal.check_server(block.server, {"software": dialect.engine, "model": dialect.model})
         failures = 0
-        for part, concurrency in ((warm_up, 1), (requests, block.concurrency)):
+        for requests_to_send, concurrency in ((warm_up, 1), (requests, block.concurrency)):
             for answered in send(
-                connection, dialect, part, concurrency, plan.questions.decode, plan.questions.vocab_size
+                connection, dialect, requests_to_send, concurrency, plan.questions.decode, plan.questions.vocab_size
             ):
                 if answered.reply is None and answered.number == WARM_UP:
                     # A reversed prompt may break characters, so the answer may be refused although the server works.

@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 @dataclass
 class _Sums:
-    """Running sums of a server at a concurrency."""
+    """Sums over the requests that a server has answered at one concurrency."""
 
     requests: int = 0
     decode_tokens: int = 0
@@ -55,26 +55,28 @@ def live_table(total: int, finished: Sequence[Sample], *, quiet: bool) -> Iterat
     sums: defaultdict[tuple[str, int], _Sums] = defaultdict(_Sums)
     for sample in finished:
         sums[sample.block.server, sample.block.concurrency].add(sample)
-    next_s = 0.0
+    next_drawing_s = 0.0
     with Live(console=stderr, auto_refresh=False, transient=True) as live:
 
         def add(sample: Sample) -> None:
-            nonlocal next_s
+            nonlocal next_drawing_s
             sums[sample.block.server, sample.block.concurrency].add(sample)
-            if not stderr.quiet and time.monotonic() >= next_s:
+            if not stderr.quiet and time.monotonic() >= next_drawing_s:
                 live.update(_progress(sums, sample.block, total), refresh=True)
-                next_s = time.monotonic() + REFRESH_S
+                next_drawing_s = time.monotonic() + REFRESH_S
 
         yield add
 
 
 def _progress(sums: Mapping[tuple[str, int], _Sums], block: Block, total: int) -> Table:
+    """The live table: a row for each server and concurrency; `total`: the number of requests in all."""
     table = Table("server", "at once", "requests", "tokens/s of one", "first ms", box=None, header_style="bold")
-    for (server, concurrency), part in sums.items():
-        per_s = 1000.0 * part.decode_tokens / part.decode_ms if part.decode_ms else 0.0
-        first = part.first_ms / part.requests
-        table.add_row(server, str(concurrency), str(part.requests), f"{per_s:.1f}", f"{first:.0f}")
-    finished = sum(part.requests for part in sums.values())
+    for (server, concurrency), server_sums in sums.items():
+        decode_ms, requests = server_sums.decode_ms, server_sums.requests
+        per_s = 1000.0 * server_sums.decode_tokens / decode_ms if decode_ms else 0.0
+        first_ms = server_sums.first_ms / requests
+        table.add_row(server, str(concurrency), str(requests), f"{per_s:.1f}", f"{first_ms:.0f}")
+    finished = sum(server_sums.requests for server_sums in sums.values())
     table.caption = f"{finished} of {total} requests; {block.server}, repetition {block.repetition + 1}"
     return table
 
@@ -178,7 +180,7 @@ def show_load_tests(rows: Sequence[Row]) -> None:
     )
 
 
-# More positions are in --json.
+# The table of acceptance has this many positions at most; --json has all of them.
 MAX_POSITIONS = 8
 
 
@@ -191,6 +193,6 @@ def _acceptance(rows: Sequence[Row]) -> Table:
         for words, rates in lines.items():
             if rates:
                 # No draft was longer than `rates`, so later positions accepted nothing.
-                shown = (*rates, *[0.0] * width)[:width]
-                table.add_row(row["server"], str(row["concurrency"]), words, *(f"{rate:.0%}" for rate in shown))
+                padded_rates = (*rates, *[0.0] * width)[:width]
+                table.add_row(row["server"], str(row["concurrency"]), words, *(f"{rate:.0%}" for rate in padded_rates))
     return table

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from specrace.core.errors import InputError, shorten
 
+# A name or an IPv4 address, or an IPv6 address.
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")
-# What Content-Security-Policy takes as the origin of a site.
+# A site in a Content-Security-Policy: 'self', or http(s)://HOST[:PORT], where HOST may begin with "*." and PORT be "*".
 ORIGIN = re.compile(r"'self'|https?://(?:\*\.)?[A-Za-z0-9.-]+(?::(?:\d{1,5}|\*))?")
+# Any number of parts such as /tools.
 ROOT_PATH = re.compile(r"(?:/[\w.~-]+)*", re.ASCII)
 
 

@@ -56,6 +56,7 @@ def read_model_choice(options: argparse.Namespace) -> ModelChoice:
         draft=drafts[0] if drafts else None,
         more_drafts=tuple(drafts[1:]),
         adapter=options.adapter,
+        # Not every command has --head.
         heads=tuple(getattr(options, "head", ())),
     )
 
@@ -80,9 +81,9 @@ def fetch_if_missing(source: ModelSource, *, quiet: bool) -> ModelSource:
 
 
 def fetch_model(source: ModelSource, *, quiet: bool) -> ModelSource:
-    """Fetch a model and compile the decoder, with a progress bar on standard error; returns the model's new source.
+    """Fetch a model, with a progress bar on standard error; returns the model's new source. Raises InputError.
 
-    Raises InputError.
+    The decoder is compiled, too, so that the first race need not wait for it.
     """
     from specrace.model.forward.compiled.ahead import compile_decoder
     from specrace.model.weights.fetching import fetch

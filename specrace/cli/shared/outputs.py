@@ -10,7 +10,7 @@ from typing import Any
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination
 
-# Names in the namespace of parsed arguments that are not arguments.
+# Names in the parsed namespace that are no arguments: OUTPUTS holds the names of the arguments that `add_output` added.
 OUTPUTS, COMMAND = "outputs", "command"
 
 
@@ -23,7 +23,8 @@ def add_output(parser: argparse.ArgumentParser, flag: str, **settings: Any) -> N
         return Path(text)
 
     name = parser.add_argument(flag, type=read, **settings).dest
-    parser.set_defaults(**{OUTPUTS: (*(parser.get_default(OUTPUTS) or ()), name)})
+    earlier_names = parser.get_default(OUTPUTS) or ()
+    parser.set_defaults(**{OUTPUTS: (*earlier_names, name)})
 
 
 def check_outputs(options: argparse.Namespace) -> None:
@@ -35,16 +36,21 @@ def check_outputs(options: argparse.Namespace) -> None:
 
 
 def check_folder(folder: Path | None, names: Iterable[str], options: argparse.Namespace) -> None:
-    """Like `check_outputs`, check files with these names in the folder of --out, if it exists. Raises InputError."""
-    for name in names if folder is not None and folder.is_dir() else ():
-        check_destination(Path(folder or "", name), inputs(options))
+    """Check that files with these `names` can be written into `folder`, if it exists, and are no inputs of the command.
+
+    Raises InputError.
+    """
+    if folder is None or not folder.is_dir():
+        return
+    for name in names:
+        check_destination(folder / name, inputs(options))
 
 
 def inputs(options: argparse.Namespace) -> list[Path]:
-    """All values of arguments that may be paths, except the files to write; many of them are not paths at all."""
+    """The texts and paths among the arguments' values, as paths, except the files to write; many name no file."""
     others = {*getattr(options, OUTPUTS, ()), OUTPUTS, COMMAND}
     values = [value for name, value in vars(options).items() if name not in others]
     listed = [item for value in values for item in (value if isinstance(value, list) else [value])]
     texts = [str(item) for item in listed if isinstance(item, str | Path)]
-    # "NAME=FILE" names a file too.
-    return [Path(text) for whole in texts for text in {whole, whole.rpartition("=")[2]}]
+    # An argument of the form NAME=FILE names a file, too.
+    return [Path(path) for text in texts for path in {text, text.rpartition("=")[2]}]

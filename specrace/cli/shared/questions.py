@@ -28,7 +28,7 @@ NUM_DRAWN, MAX_DRAWN = 30, 10_000
 FORMS = "auto[:N]: N (30) drawn from the documents; a .txt file, one per line; a .csv file with a column question"
 
 _AUTO = re.compile(rf"{AUTO}(?::(\d{{1,9}}))?")
-# The maximum length of a table's cell.
+# The maximum length of a table's cell, which is also the default of the module csv.
 _MAX_CELL_CHARS = 1 << 17
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
@@ -144,6 +144,7 @@ def _read_line(path: Path, number: int, text: str) -> dict[str, Any]:
     for name in ("question", "prompt"):
         if name in line and not (isinstance(line[name], str) and line[name].strip()):
             raise InputError(f"{path}, line {number}: {name} is not text.")
+    # [0], which passes the check, stands for a line without ids.
     ids = line.get("prompt_ids", [0])
     if not (isinstance(ids, list) and ids and all(type(token) is int for token in ids)):
         raise InputError(f"{path}, line {number}: prompt_ids is not a list of whole numbers.")

@@ -23,8 +23,9 @@ from specrace.engine.spec import RaceSpec
 from specrace.lab.compare.samples import Question
 from specrace.retrieval.prompt import check_prompt
 
-# The vocabulary size that is assumed without --vocab-size.
+# The vocabulary size that is assumed without --vocab-size: more than any model has.
 UNBOUNDED = 1 << 31
+# A line of questions or prompts has one of NAMES and none of OUTPUTS; a line with one of OUTPUTS is from a log.
 NAMES = {"question", "prompt", "prompt_ids"}
 OUTPUTS = {"output", "output_ids"}
 _MAX_LINE_BYTES = 1_000_000

@@ -69,7 +69,7 @@ def add_reference_argument(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class ServedLanes:
-    """Adds a lane for each server to a race (`Beside`).
+    """Adds a lane for each server to a race: a function of the type `specrace.workbench.Beside`.
 
     `waits`: the time limits; None for the defaults of `Waits`. `together`: all servers answer at once. `reference`: the
     server that the others are compared with; "" for vanilla.
@@ -148,6 +148,7 @@ def answering(address: ServerAddress, workbench: Workbench, spec: RaceSpec) -> I
     from specrace.servers.lane import measured_counts
     from specrace.servers.reply import Request
 
+    # There are no lanes, so the server may have any name.
     check_spec(spec, [address], lambda _: False)
     target = workbench.target
     with Connection(address) as connection:

@@ -50,6 +50,7 @@ TABLE_WIDTH = 140
 MAX_PROCESSES = 1024
 # The folder of --out that holds the plots.
 PLOTS = "plots"
+# The metrics in the table of a sweep.
 TABLE_COLUMNS = ("outputs", "tau", "drafted_per_step", "acceptance_rate", "draft_ms_per_step", "expected_speedup")
 # Metric -> its column's title and number format.
 COLUMNS = {
@@ -203,7 +204,10 @@ def sweep_transcripts(
 
 @contextmanager
 def _live_table(sweep: Sweep, *, quiet: bool) -> Iterator[Callable[[Cell], None]]:
-    """Show a live table of the cells so far, if standard error is a terminal; yield a function that adds a cell."""
+    """Show a live table of the cells so far, if standard error is a terminal; yield a function that adds a cell.
+
+    A cell: a lane's scores on a shard, which is SHARD_SIZE successive requests.
+    """
     stderr = console(stderr=True)
     stderr.quiet = quiet or not stderr.is_terminal
     totals = [sweep.tally(lane, range(len(sweep.requests))) for lane in range(len(sweep.lanes))]
@@ -224,7 +228,7 @@ def _live_table(sweep: Sweep, *, quiet: bool) -> Iterator[Callable[[Cell], None]
 
 
 def metrics_row(sweep: Sweep, lane: int, category: str, total: Tally) -> dict[str, Any]:
-    """A lane's settings and its metrics for a category of requests, which may be ALL or LOOPING."""
+    """A lane's settings and its metrics for a category of requests, which may be ALL (all requests) or LOOPING."""
     return sweep.lanes[lane].describe() | {"settings": sweep.varied_settings(lane), "category": category} | total.row()
 
 

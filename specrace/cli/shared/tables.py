@@ -26,16 +26,19 @@ def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
         for name, outputs in result.peer_runs.items():
             for number, output in enumerate(outputs):
                 decode_ms = output.run_ms - output.first_ms
-                known = (decode_ms, "", output.run_ms, "", "")
-                yield [prompt, name, number, len(output.tokens), output.steps, *known, loops]
+                # Peers do not race, and the time to build their tables is not known.
+                peer_figures = (decode_ms, "", output.run_ms, "", "")
+                yield [prompt, name, number, len(output.tokens), output.steps, *peer_figures, loops]
 
 
+# "spread": that of the decoding time over the repetitions; "of limit": the share of a forward's time that the device's
+# memory and arithmetic need at least (the roofline).
 HEADER = (
     "decoder", "tokens/s", "speedup", "tokens/step", "drafted", "accepted", "spread", "whole run", "of limit", "badge",
 )  # fmt: skip
 
 
-# The columns (indices into HEADER) of the two tables that a narrow terminal gets.
+# The columns (indices into HEADER) of the two tables into which the table is split for a narrow terminal.
 NARROW_TABLES = ((0, 1, 2, 3, 9), (0, 4, 5, 6, 7, 8))
 # Wider than any table, in characters.
 UNLIMITED_WIDTH = 10_000

@@ -31,9 +31,11 @@ from specrace.views.thoughts import describe_thoughts, fold_pieces, split_though
 
 # The kind of the piece that replaces a lane's thoughts.
 FOLDED = "folded"
+# The styles of a lane's text by kind of piece, and that of rejected draft tokens.
 STYLES = {ACCEPTED: "bold underline #56b4e9", FOLDED: "dim"}
 REJECTED = "dim strike #ff9a5c"
 FRAMES_PER_SECOND = 15
+# The width of the column with the lanes' names and meters, in characters.
 HEADER_COLUMNS = 32
 # The width that the table of results keeps for a lane's name, in characters.
 MAX_NAME_WIDTH = 36
@@ -103,6 +105,7 @@ def print_json(value: Any) -> None:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(value)
+    # [1:-1] cuts off the quotes around an escaped character.
     print("".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text))
 
 
@@ -139,6 +142,7 @@ def _takes_no_text(stream: TextIO) -> bool:
     except OSError:
         return True
     except ValueError:
+        # The stream is closed, so nothing is left to be written.
         return False
     if not hasattr(select, "poll"):
         return False
@@ -201,7 +205,8 @@ class Terminal:
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(width=HEADER_COLUMNS)
         table.add_column(ratio=1)
-        # Lanes share the screen equally; each has a blank line below it.
+        # Lanes share the screen equally, less three lines kept for the clock. A lane has at least the three lines of
+        # its header, and a blank line below it.
         lines = max(3, (self.console.height - 3) // max(1, len(frame.lanes)) - 1)
         for info, lane in zip(frame.head.lanes if frame.head else (), frame.lanes, strict=True):
             table.add_row(self._lane_header(info, lane.meters), self._lane_text(lane, lines, frame.head))
@@ -299,6 +304,7 @@ class Terminal:
             self.console.print(Text(f"Left out: {sentence}", style="bold"))
 
     def _result_table(self, event: Finished, repeated: Repeated | None) -> Table:
+        """The table of results, with a row for each lane."""
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
         for name in COLUMNS:
             is_speedup = name == "speedup"
