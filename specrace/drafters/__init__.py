@@ -30,6 +30,7 @@ from specrace.drafters.vanilla import VanillaDrafter
 # Why `score` cannot run drafters with a draft model.
 MODEL_NEEDS = "its drafts are a second model's own text"
 
+# The first arguments: name, title, summary, drafter, default draft size, and defaults that differ on a GPU.
 # fmt: off
 _ALL = (
     Method("vanilla", "Vanilla", "the model alone: one token per step, the baseline", VanillaDrafter, 0),

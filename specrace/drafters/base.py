@@ -34,8 +34,8 @@ class DrafterInputs:
 
     `corpus`, `corpus_index`: n-gram counts and a suffix index of all documents. `past`: outputs of earlier requests.
     `params`: how the target samples, for drafters that sample in the same way. `curve`: the cost of verification, for
-    drafters that cut their trees. `draft_models`: smaller models, as many as the lane with the most of them uses, or
-    all if there are fewer. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown.
+    drafters that cut their trees. `draft_models`: smaller models, as many as any lane drafts with, or all if
+    there are fewer. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown.
     `head`: this lane's session of a trained head; `head_price`: the cost of one forward of it, in one-row forwards of
     the target.
     """
@@ -170,7 +170,7 @@ CorpusPart = Literal["", "corpus", "corpus_index"]
 
 @dataclass(frozen=True)
 class Scoring:
-    """How `score` runs a method when transcripts lack some of its inputs. By default it runs the whole method.
+    """How the command `score` runs a method on transcripts that lack some of its inputs; by default, the whole method.
 
     `part`: in words, the part of the method that is scored. `build`: makes the drafter that is scored; None: the
     method's `build`. `options`: fixed option values. `unscored_rows`: a function of the options and the draft size that
@@ -206,12 +206,12 @@ class Method:
     GPU. `profile`: the expected gains of draft tokens, from which a default budget is computed with the machine's cost
     curve; None where options decide the size or the drafter cuts its trees.
 
-    `num_top`: the k of the `Scores.top` that the drafter learns from, or a function of the options. `corpus_part`: the
-    field through which it reads the documents, or a function of the options. `needs_draft_model`: it drafts with one of
-    `DrafterInputs.draft_models`, or with as many as its option `models` says. `needs_head`: the kind of trained head
-    with which it drafts, "" if none. `needs_states`: it copies by the target's hidden states
-    (`sessions.PlacingHeadSession`). `samples`: it is a `SamplingDrafter` or a `TreeSamplingDrafter`, which rejection
-    sampling requires.
+    `num_top`: how many of the target's likeliest tokens at each node the drafter learns from, or a function of the
+    options. `corpus_part`: the field through which it reads the documents, or a function of the options.
+    `needs_draft_model`: it drafts with one of `DrafterInputs.draft_models`, or with as many as its option `models`
+    says. `needs_head`: the kind of trained head with which it drafts, "" if none. `needs_states`: it copies what
+    followed tokens with similar hidden states (`sessions.PlacingHeadSession`). `samples`: it is a `SamplingDrafter` or
+    a `TreeSamplingDrafter`, which rejection sampling requires.
 
     `needs_target_outputs`: why `score` cannot run the drafter without the model, "" if it can. `scoring`: how the
     method is scored. `on_chains`: how it drafts without branches. `twin_of`: the engine whose drafter is reproduced, ""
@@ -242,11 +242,11 @@ class Method:
 
     def __post_init__(self) -> None:
         names = inspect.signature(self.build).parameters.keys()
-        reports = hasattr(self.build, "distributions") or hasattr(self.build, "draws")
-        if self.samples and not ("sampled" in names and reports):
+        returns_draws = hasattr(self.build, "distributions") or hasattr(self.build, "draws")
+        if self.samples and not ("sampled" in names and returns_draws):
             raise ValueError(f"{self.name} samples, but lacks the option sampled or the method distributions or draws")
-        fixed = self.scoring.options.keys() | self.on_chains.options.keys()
-        unknown = (self.accelerator.keys() | fixed) - names - {"num_draft"}
+        fixed_options = self.scoring.options.keys() | self.on_chains.options.keys()
+        unknown = (self.accelerator.keys() | fixed_options) - names - {"num_draft"}
         if unknown:
             raise ValueError(f"{self.name} has no option {', '.join(sorted(unknown))}")
 
@@ -264,7 +264,7 @@ class Method:
         return tuple(options)
 
     def draft_models_with(self, options: Mapping[str, Any]) -> int:
-        """The number of draft models that it drafts with, with these options."""
+        """The number of draft models that the drafter uses, with these options."""
         return int(options.get("models", 1)) if self.needs_draft_model else 0
 
     def num_top_with(self, options: Mapping[str, Any]) -> int:

@@ -58,7 +58,7 @@ class DraftModelDrafter(DepthDrafter):
             )
         self.session = inputs.draft_models[0].session(inputs.params, inputs.room, _ROWS)
         self.vocab_size = inputs.vocab_size
-        # The 2 keeps this stream apart from those of rejection sampling, whose keys have a 1 or a 3 there.
+        # The last 2 keeps this stream apart from those of rejection sampling, which have a 1 or a 3 in its place.
         self.random = np.random.default_rng((inputs.seed, STREAM, 2)) if sampled else None
         # The tokens that the session has read; the first `committed` of them are prompt and output.
         self.read = list(inputs.prompt[:-1])

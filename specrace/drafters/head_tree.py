@@ -1,8 +1,8 @@
 """Drafts with a trained head: a tree that grows level by level as long as another forward of the head pays.
 
 The tree is EAGLE-2's (arXiv 2406.16858): the likeliest paths of a level are continued, and in the end the nodes of the
-highest path probability are kept. There the number of levels and nodes is fixed. Here both follow from what forwards of
-target and head cost on this machine, because on a CPU a wide tree costs more than it yields.
+highest path probability are kept. In EAGLE-2 the numbers of levels and nodes are fixed. Here both follow from what
+forwards of target and head cost on this machine, because on a CPU a wide tree costs more than it yields.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from specrace.drafters.sessions import HeadSession
 Path = tuple[int, ...]
 # Why `score` cannot run these drafters.
 HEAD_NEEDS = "its head reads the model's hidden states, which no log has"
+# The heading of a note's rows.
 GROUP = "Draft tokens"
 HEAD_ON_CHAINS = OnChains(refuses=lambda _: "its head drafts a tree")
 
@@ -38,8 +39,8 @@ class Guess:
 class Confidence:
     """How often a head's guesses come true at each depth, relative to the probabilities that it gives them.
 
-    Only children of accepted nodes count, because no other can be accepted. The estimate starts as if `_PRIOR` tokens
-    had come as often as expected. Depths from `_MAX_DEPTH` on share an estimate.
+    Only children of accepted nodes count, because other nodes cannot be accepted. The estimate starts as if `_PRIOR`
+    tokens had come as often as expected. Depths from `_MAX_DEPTH` on share an estimate.
     """
 
     _PRIOR = 4.0
@@ -92,6 +93,7 @@ class HeadTreeDrafter(DepthDrafter):
         depth = min(depth, self.depth, self.head.depth, budget, self.head.room)
         guesses: list[Guess] = []
         best: list[Guess] = []
+        # `rate` is the expected tokens per cost of the best tree so far; the bare root has 1.
         rate, frontier = 1.0, [Guess((), 1.0, 1.0)]
         for level in range(1, depth + 1):
             if not frontier or not self._may_pay(level, best, frontier, rate):
@@ -99,9 +101,9 @@ class HeadTreeDrafter(DepthDrafter):
             children = self._children(frontier, level)
             guesses = sorted(guesses + children, key=lambda guess: -guess.path_prob)
             best, rate = self._best(guesses, budget, level)
-            kept = {guess.path for guess in best}
+            best_paths = {guess.path for guess in best}
             # A path that is not worth verifying is not worth continuing.
-            frontier = [guess for guess in children if guess.path in kept][: self.width]
+            frontier = [guess for guess in children if guess.path in best_paths][: self.width]
         self._step_cost = self._row_costs[len(best)] + self.price * self._forwards
         return _tree(context[-1], best)
 
@@ -115,6 +117,7 @@ class HeadTreeDrafter(DepthDrafter):
             children = tree.children[node].values()
             if children and tree.probs is not None:
                 depth = tree.depths[node] + 1
+                # Divided by the factor of `_children`, because the head's own probabilities are recorded.
                 expected = sum(tree.probs[child] for child in children) / self.confidence.at(depth)
                 self.confidence.record(depth, min(1.0, expected), any(child in accepted for child in children))
 
@@ -162,7 +165,7 @@ class HeadTreeDrafter(DepthDrafter):
 
     def _children(self, frontier: Sequence[Guess], level: int) -> list[Guess]:
         """The head's guesses after the paths of the frontier, at depth `level`, the likeliest paths first."""
-        self._forwards = -(-level // self.head.levels_per_forward)
+        self._forwards = -(-level // self.head.levels_per_forward)  # rounded up
         factor = self.confidence.at(level)
         likeliest = self.head.likeliest([guess.path for guess in frontier], self.width)
         children = []
@@ -196,7 +199,7 @@ class HeadTreeDrafter(DepthDrafter):
 
     def _cost(self, count: int, level: int) -> float:
         """The cost of a step with `count` draft tokens on `level` levels, in one-row forwards of the target."""
-        forwards = -(-level // self.head.levels_per_forward)
+        forwards = -(-level // self.head.levels_per_forward)  # rounded up
         return self._row_costs[min(count, len(self._row_costs) - 1)] + self.price * forwards
 
 

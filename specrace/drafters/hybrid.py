@@ -2,7 +2,7 @@
 
 TensorRT-LLM joins a suffix automaton and a trained head in a similar way (its option `sa_config`). Here the head drafts
 only if two conditions hold. The probability that none of fusion's children of the root comes next, its escape mass, is
-greater than the cost of a forward of the head. And the rate of fusion's tree, its expected tokens for their cost, is
+greater than the cost of a forward of the head. And the rate of fusion's tree, its expected tokens over its cost, is
 below 1.1 times the mean rate of the head's trees. Then the tree with the higher rate is verified.
 """
 
@@ -23,8 +23,8 @@ from specrace.drafters.head_tree import HeadTreeDrafter
 # yields 1.25 on questions without documents.
 EXPECTED_RATE, EXPECTED_WEIGHT = 1.25, 4
 # The head drafts if the rate of fusion's tree is below this times the mean rate of the head's trees. Chosen on 30
-# written questions without documents and 30 questions drawn from the corpus. Tokens for their cost: with 0.9, 1.7 %
-# fewer on the former and no change on the latter; with 1.3, no change on the former and 1.2 % fewer on the latter.
+# written questions without documents and 30 questions drawn from the corpus. Tokens per cost: with 0.9, 1.7 % fewer on
+# the former and no change on the latter; with 1.3, no change on the former and 1.2 % fewer on the latter.
 ASK_BELOW = 1.1
 
 

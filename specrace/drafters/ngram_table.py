@@ -52,11 +52,12 @@ class BigramDrafter(DepthDrafter):
     def __init__(self, inputs: DrafterInputs, *, sampled: Sampled = False, smoothing_percent: Smoothing = 100) -> None:
         self.vocab_size = inputs.vocab_size
         self.smoothing = smoothing_percent / 100
+        # The counts of prompt and output, on top of those of the documents.
         self.counts = NGramCounts(below=inputs.corpus)
         self.counts.extend(inputs.prompt)
         self.rows: SampledRows | None = None
         if sampled:
-            # The 2 keeps this stream apart from those of rejection sampling, whose keys have a 1 or a 3 there.
+            # The last 2 keeps this stream apart from those of rejection sampling, which have a 1 or a 3 in its place.
             random = np.random.default_rng((inputs.seed, self.order, 2))
             self.rows = SampledRows(self.counts, inputs.vocab_size, self.smoothing, inputs.params, random)
         self._drawn_from: list[np.ndarray] = []
@@ -89,6 +90,7 @@ class BigramDrafter(DepthDrafter):
         return Note({}, tuple(self._describe_row(previous, current) for previous, current in pairs))
 
     def _describe_row(self, previous: int | None, current: int) -> NoteRow:
+        """The note's row on the counts that were used after `previous` and `current`."""
         context = self.context(previous, current)
         row = self.counts.row(context)
         top = heapq.nlargest(MAX_NOTE_CONTINUATIONS, row, key=row.__getitem__)

@@ -50,6 +50,7 @@ class PromptLookupDrafter:
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A chain of up to `budget` tokens; the bare root if nothing matches."""
+        # With `llma` the output is not in `self.text`, so the context whose suffix is matched is passed.
         index, self._matched = self.text.match_suffix(self.shortest, context if self.llma else None)
         if not self._matched:
             return TokenTree.chain(context[-1])

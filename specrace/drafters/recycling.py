@@ -2,7 +2,7 @@
 
 Sources: Luo et al., "Turning Trash into Treasure: Accelerating Inference of Large Language Models with Token Recycling"
 (2024); with `copy`: Zhang et al., "RACER: Retrieval-Augmented Contextual Rapid Speculative Decoding" (2026, arXiv
-2604.14885), after its code (hkr04/RACER at fc494a3).
+2604.14885), following its code (hkr04/RACER at fc494a3).
 
 An adjacency matrix holds, for each token, the target's 8 likeliest next tokens at the last node with that token,
 rejected nodes included. A fixed template, a tree of 80 nodes that gives each node's rank among its parent's successors,
@@ -79,6 +79,7 @@ def template(num_nodes: int) -> tuple[Ranks, ...]:
 @lru_cache(maxsize=64)
 def by_likelihood(num_nodes: int) -> tuple[Ranks, ...]:
     """The nodes of the template sorted by likelihood; a parent comes before its children."""
+    # Rank r costs r + 1 bits, as in `template`.
     return tuple(sorted(template(num_nodes), key=lambda ranks: (sum(ranks) + len(ranks), len(ranks), ranks)))
 
 

@@ -71,6 +71,7 @@ class RestDrafter:
         for continuation in count_continuations(text, positions.tolist(), self.length, min(self.branches, budget)):
             tokens = continuation.tokens
             parent, count = added[tokens[:-1]]
+            # Positions are indices in prompt and output, so a token from the documents has none.
             position = -1 if self.index is not None else continuation.first + len(tokens) - 1
             node = builder.add(parent, tokens[-1], continuation.count / count, position)
             added[tokens] = node, continuation.count

@@ -1,8 +1,8 @@
 """RACER's retrieval tree (Zhang et al., 2026): what followed the last tokens earlier, the most frequent first.
 
 Source: "RACER: Retrieval-Augmented Contextual Rapid Speculative Decoding" (arXiv 2604.14885) and its code, hkr04/RACER
-at fc494a3, `racer/automaton/src/automaton.cpp`. A suffix automaton replaces its Aho-Corasick automaton of 10,000 nodes:
-the n-grams are the same, and none is forgotten.
+at fc494a3, `racer/automaton/src/automaton.cpp`. A suffix automaton replaces the code's Aho-Corasick automaton of 10,000
+nodes: the n-grams are the same, and none is forgotten.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ def add_retrieved(builder: TreeBuilder, text: SuffixAutomaton, max_nodes: int) -
     while heap and len(builder.tokens) <= max_nodes:
         _, depth, _, parent, token, state, length = heapq.heappop(heap)
         node = builder.add(parent, token, position=text.firsts[state])
-        if length < text.n:
+        if length < text.n:  # the longest n-gram that `text` counts
             push(node, depth + 1, state, length)

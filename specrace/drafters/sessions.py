@@ -90,7 +90,7 @@ class HeadSession(Protocol):
         """Start a step with this pending token."""
 
     def likeliest(self, paths: Sequence[tuple[int, ...]], k: int) -> list[list[tuple[int, float]]]:
-        """For each path the k likeliest next tokens and their probabilities, the best first: one forward of the head.
+        """Run one forward of the head; returns each path's k likeliest next tokens and their probabilities, best first.
 
         A step asks for [()] first, and for a path only after its parent. A list may be empty.
         """
@@ -133,11 +133,11 @@ class PromptedHead(Protocol):
 
 
 class Head(Protocol):
-    """A trained head. `levels`: the hidden states that it reads (see `specrace.model.forward.tapped`)."""
+    """A trained head. `levels`: the layers whose input states it reads (see `specrace.model.forward.tapped`)."""
 
     @property
     def levels(self) -> tuple[int, ...]:
         """The levels, in order."""
 
     def after(self, prompt: Sequence[int], prefix: Any) -> PromptedHead:
-        """The head after a prompt. `prefix`: the target's KV cache of the prompt, read with these levels."""
+        """The head after a prompt. `prefix`: the target's KV cache of the prompt, with hidden states at `levels`."""

@@ -165,6 +165,7 @@ class SuffixDrafter:
 def _likeliest(automaton: SuffixAutomaton, state: int) -> int:
     """The most frequent successor other than END; ties go to the first seen. NO_STATE if there is none."""
     target, counts = automaton.nexts[state], automaton.counts
+    # `nexts` holds the only successor, or a negative code if there is none, or several in `branches`.
     if target >= 0:
         return NO_STATE if automaton.tokens[automaton.firsts[target]] == END else target
     if target == NO_STATE:

@@ -77,7 +77,7 @@ class Lane:
 
     def step(self) -> Step:
         """Take one step: propose, score, verify, keep, observe. Must not be called once `end` is set."""
-        started = thread_ms()
+        started = thread_ms()  # this and the other times below are in ms
         tree = draft(self.drafter, self.context, self.num_draft, self.remaining)
         if self.chains_only:
             tree = tree.best_chain()
@@ -134,6 +134,7 @@ class Lane:
         if isinstance(scores, Scores):
             return Verified(verify(tree, scores))
         assert self.coins is not None
+        # The position of the root's children; each depth draws with the random numbers of its position.
         base = len(self.context)
         if isinstance(self.drafter, TreeSamplingDrafter):
             draws = self.drafter.draws()

@@ -78,7 +78,7 @@ def method_of(name: str) -> Method:
 
 
 def names_other_method(name: str, title: str) -> bool:
-    """Whether a lane is called by the name of one method and has the title of another.
+    """Whether a lane has the name of one method and the title of another, which a recording must not have.
 
     >>> names_other_method("trie:n=3", "N-gram trie (n=3)"), names_other_method("trie:n=3", "Vanilla")
     (False, True)

@@ -1,11 +1,11 @@
 """The machine's pace, which probe forwards between steps measure; the lanes' clocks are corrected for it.
 
-A fast lane finishes early, and vanilla goes on alone. If another program starts then, vanilla's last tokens take longer
-than its first, and every speedup grows. So a race runs a probe between steps: always the same forward over one row, on
-no lane's clock. The slowdown is the probe's latency now over its latency before the first step; each step's time is
-divided by it. After a step of unusual length the probe runs before the step is corrected, so that a lane with few long
-steps is not corrected by an old pace. Time in which a thread was ready but not scheduled is subtracted from steps and
-probes alike (`specrace.core.clock`).
+A fast lane finishes early, and vanilla continues alone. If another program starts then, vanilla's last tokens take
+longer than its first, and every speedup grows. So a race runs a probe between steps: always the same forward over one
+row, on no lane's clock. The slowdown is the probe's latency now over its latency before the first step; each step's
+time is divided by it. After a step of unusual length the probe runs before the step is corrected, so that a lane with
+few long steps is not corrected by an old pace. Time in which a thread was ready but not scheduled is subtracted from
+steps and probes alike (`specrace.core.clock`).
 
 If several threads wait for each other, another program slows them by far more than its share of the processors, and
 unevenly. So the number of threads is measured and chosen before the clock starts, and once more if a program starts
@@ -294,7 +294,7 @@ def long_step_share(lanes: dict[str, list[tuple[int, float]]]) -> float:
     for rows, ms in chain.from_iterable(lanes.values()):
         times[rows].append(ms)
     # A size that ran no more than WINDOW times has no limit, because its median may be disturbed, too.
-    limits = {rows: LONG_STEP * median(of_size) for rows, of_size in times.items() if len(of_size) > WINDOW}
+    limits = {rows: LONG_STEP * median(row_times) for rows, row_times in times.items() if len(row_times) > WINDOW}
     shares = [0.0]
     for steps in lanes.values():
         total_ms = sum(ms for _, ms in steps)

@@ -1,4 +1,4 @@
-"""Prepares a race: reads the prompt, and runs once everything that the lanes will use."""
+"""Prepares a race: reads the prompt, and runs everything once that the lanes will use."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def warm_up(setup: RaceSetup) -> None:
     num_top = max(plan.method.num_top_with(plan.options) for plan in plans)
     budgets = [plan.num_draft for plan in plans]
     rows_to_capture = row_counts(max(budgets) + 1)
+    # Room for the largest tree and one token more.
     session = target.session(setup.prefix, max(budgets) + 2, setup.spec.sampling_params(), num_top, rows_to_capture)
     rejects = any(plan.verifier == REJECTION for plan in plans)
     end_s = time.monotonic() + WARM_UP_S
@@ -99,6 +100,7 @@ def warm_up_heads(setup: RaceSetup) -> dict[str, float]:
         session.score(TokenTree.chain(root))
         session.keep((0,))
         head_ms = [ms for _ in range(_PRICE_RUNS) for ms in _time_levels(head, root)]
+        # The clock may not advance during a tiny model's forward.
         prices[name] = median(head_ms) / max(row_ms, 1e-6)
     return prices
 

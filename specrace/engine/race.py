@@ -73,7 +73,7 @@ def race(
 
 def _describe(target: RaceTarget, spec: RaceSpec, curve: CostCurve | None) -> dict[str, Any]:
     """The description of a race: that of the target, the settings, and the cost curve if there is one."""
-    return target.describe() | {"settings": spec.as_json(), "cost_curve": curve and curve.as_json()}
+    return target.describe() | {"settings": spec.as_json(), "cost_curve": None if curve is None else curve.as_json()}
 
 
 def repeat(

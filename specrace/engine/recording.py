@@ -28,8 +28,8 @@ def save(events: Iterable[Event], path: Path) -> None:
     """Write `events` to `path` atomically; of several Repeated, only the last is written. Raises InputError."""
     events = list(events)
     # A race ends with its Repeated events, so the last event is the last of them.
-    kept = [event for event in events if event is events[-1] or not isinstance(event, Repeated)]
-    lines = [json.dumps(to_json(event), ensure_ascii=False) + "\n" for event in kept]
+    to_write = [event for event in events if event is events[-1] or not isinstance(event, Repeated)]
+    lines = [json.dumps(to_json(event), ensure_ascii=False) + "\n" for event in to_write]
     check_destination(path)
     with as_input_error(path):
         # A file name or argument that is not UTF-8 contains lone surrogates; they are written as question marks.
@@ -49,6 +49,7 @@ def parse(text: str, name: str) -> list[Event]:
 
 
 def _parse(text: str, name: str) -> Iterator[Event]:
+    """Yield the events of a recording; a last line that is cut off is left out."""
     lines = text.split("\n")  # not splitlines: a JSON string may hold other line separators
     for number, line in enumerate(lines, 1):
         if not line.strip():

@@ -28,7 +28,7 @@ class Run:
 
 
 def repeat_times(runs: int) -> Callable[[Repeated], bool]:
-    """The `again` of a race whose lanes run `runs` times in all."""
+    """A function for the parameter `again` of `race`, with which the lanes run `runs` times in all."""
     left = runs
 
     def run_again(_: Repeated) -> bool:
@@ -53,6 +53,7 @@ def summarise(runs: Sequence[Run]) -> Repeated:
 
 
 def _spread(name: str, runs: Sequence[Run]) -> LaneSpread:
+    """A lane's median and range over these runs."""
     speedups = [run.lanes[name].speedup(run.lanes["vanilla"]) for run in runs]
     rates = [run.lanes[name].tokens_per_s for run in runs]
     return LaneSpread(name, median(speedups), min(speedups), max(speedups), median(rates))

@@ -43,7 +43,7 @@ class RaceTarget(PaceTarget, Protocol):
 
     @property
     def device_type(self) -> str:
-        """ "cpu" or "cuda"."""
+        """The type of the device, "cpu" or "cuda"."""
 
     @property
     def chains_only(self) -> bool:
@@ -58,7 +58,7 @@ class RaceTarget(PaceTarget, Protocol):
         """End-of-text tokens."""
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
-        """Raises InputError if these do not fit the model's context."""
+        """Raise InputError if prompt, output and a draft together do not fit the model's context."""
 
     def prefill(self, prompt: Sequence[int], levels: tuple[int, ...] = ()) -> Any:
         """Read the prompt, and keep its hidden states at `levels`; returns a `Prefix`."""
@@ -88,7 +88,7 @@ class RaceTarget(PaceTarget, Protocol):
         """A drafter that copies after similar hidden states of the target, with the interface of a head."""
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
-        """(the two best tokens under `params` after `tokens`, the chosen one first; the gap between them)."""
+        """The two best tokens under `params` after `tokens`, the chosen one first, and the gap between their scores."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of `tokens`."""
@@ -121,7 +121,7 @@ class RaceSetup:
 
     @property
     def draft_models(self) -> Sequence[DraftModel]:
-        """The target's first draft models: as many as the lane with the most uses, or all if there are fewer."""
+        """The target's first draft models: as many as any lane drafts with, or all if there are fewer."""
         count = max(plan.num_draft_models for plan in self.plans.values())
         return self.target.draft_models()[:count] if count else ()
 
@@ -214,8 +214,8 @@ def _heads(target: RaceTarget, spec: RaceSpec) -> dict[str, Head]:
 
 def lane_info(lane: Lane, plan: LanePlan, setup: RaceSetup) -> LaneInfo:
     """What a race reports about a lane before its first step."""
-    models: list[PromptedHead | PromptedDraftModel] = [setup.heads[lane.name]] if lane.name in setup.heads else []
-    models += setup.inputs.draft_models[: plan.num_draft_models]
+    readers: list[PromptedHead | PromptedDraftModel] = [setup.heads[lane.name]] if lane.name in setup.heads else []
+    readers += setup.inputs.draft_models[: plan.num_draft_models]
     return LaneInfo(
         lane.name,
         plan.title,
@@ -223,7 +223,7 @@ def lane_info(lane: Lane, plan: LanePlan, setup: RaceSetup) -> LaneInfo:
         dict(plan.options),
         build_ms=lane.at_ms,
         verifier=plan.verifier,
-        prefill_ms=sum(model.prefill_ms for model in models),
+        prefill_ms=sum(reader.prefill_ms for reader in readers),
         shared_ms=shared_ms(lane, plan, setup.sources),
     )
 

@@ -109,7 +109,7 @@ def plan_lane(
     options = defaults | method.check(spec.options.get(method.name, {})) | lane.options
     if chains_only:
         options |= _options_on_chains(name, method, options)
-    shown = {key: value for key, value in options.items() if key in lane.options or value != defaults[key]}
+    shown_options = {key: value for key, value in options.items() if key in lane.options or value != defaults[key]}
     rejects = spec.verifier == REJECTION and method.samples and options["sampled"]
     num_draft = method.budget(device, options)
     if name != "vanilla" and spec.num_draft is not None:
@@ -120,7 +120,7 @@ def plan_lane(
         num_draft = best_budget(
             curve, method.profile.gains(max_draft), min_draft=min(1, max_draft), price=method.profile.price
         )
-    return LanePlan(lane.title(shown), method, options, REJECTION if rejects else MATCH, num_draft, chains_only)
+    return LanePlan(lane.title(shown_options), method, options, REJECTION if rejects else MATCH, num_draft, chains_only)
 
 
 def _options_on_chains(name: str, method: Method, options: Mapping[str, float | bool]) -> Mapping[str, float | bool]:

@@ -40,8 +40,8 @@ def parse_server(text: str) -> ServerAddress:
     >>> server.url, server.model
     ('http://127.0.0.1:8000', 'llama')
     """
-    name, equals, place = text.partition("=")
-    url, _, model = place.partition("#")
+    name, equals, address = text.partition("=")
+    url, _, model = address.partition("#")
     if not equals or not _NAME.fullmatch(name):
         raise InputError(
             f"--server {shorten(text)!r} is not of the form NAME=URL, for instance vllm=http://127.0.0.1:8000; "

@@ -27,6 +27,7 @@ def ask(connection: Connection, dialect: Dialect, request: Request, decode: Deco
             if message := _error_in(event):
                 raise connection.fault(f"broke off its answer: {message}")
             dialect.read(at_ms, event, reply)
+            # A chunk without token ids counts as one token. An end-of-text token may come on top of the limit.
             if sum(len(chunk.tokens or "?") for chunk in reply.chunks) > request.max_new_tokens + 1:
                 raise connection.fault(f"streamed more than the {request.max_new_tokens} tokens that were asked for")
     except InputError as error:
@@ -77,7 +78,8 @@ def find_contradiction(reply: Reply, tokens: Sequence[int]) -> str:
         return f"lists the accepted tokens of {len(accepted)} steps, and the draft tokens of {len(drafted)}"
     if any(num_accepted > num_drafted for num_accepted, num_drafted in zip(accepted, drafted, strict=False)):
         return "counts more accepted than drafted tokens in a step"
-    if (reply.num_accepted or 0) > (len(tokens) if reply.num_steps is not None else reply.num_drafted or len(tokens)):
+    max_accepted = len(tokens) if reply.num_steps is not None else reply.num_drafted or len(tokens)
+    if (reply.num_accepted or 0) > max_accepted:
         return "counts more accepted tokens than it streamed"
     return ""
 
@@ -92,9 +94,9 @@ def _explain_count(reply: Reply, counted: int, streamed: int) -> str:
     return f"streamed {streamed} tokens, but counts {counted}"
 
 
-def _same_text(ours: str, theirs: str) -> bool:
-    """Whether two decoded texts are equal, except for whitespace around them and a cut character at their end."""
-    return ours.strip().rstrip(_BROKEN) == theirs.strip().rstrip(_BROKEN)
+def _same_text(decoded: str, streamed: str) -> bool:
+    """Whether two texts are equal, except for whitespace around them and a cut character at their end."""
+    return decoded.strip().rstrip(_BROKEN) == streamed.strip().rstrip(_BROKEN)
 
 
 def _error_in(event: Mapping[str, object]) -> str:

@@ -23,7 +23,7 @@ MAX_BODY = 4_000_000
 # A line holds one event; the last event of a long answer has lists with a number for each step.
 MAX_LINE = 2_000_000
 MAX_STREAM = 200_000_000
-# An engine that is starting, or has a full queue, answers with one of these.
+# An engine that is starting, or has a full queue, answers with one of these HTTP statuses.
 BUSY = {429, 502, 503, 504}
 # How many times a request is sent to a busy server at most, and how long the client waits before it tries again.
 TRIES, PAUSE_S = 3, 1.0
@@ -108,12 +108,13 @@ class Connection:
                 return
 
     def _events(self, response: httpx.Response, sent_s: float) -> Iterator[tuple[float, Any]]:
+        """The events of an answer in the format of server-sent events, as `stream` yields them."""
         for line in self._lines(response, sent_s):
             at_ms = 1000.0 * (time.perf_counter() - sent_s)
             if not line.startswith(b"data:"):
                 # Comments, names of events and blank lines between events.
                 continue
-            data = line[5:].strip()
+            data = line.removeprefix(b"data:").strip()
             if data == b"[DONE]":
                 return
             try:
@@ -123,20 +124,21 @@ class Connection:
 
     def _lines(self, response: httpx.Response, sent_s: float) -> Iterator[bytes]:
         """The lines of an answer. Raises InputError if it is too long or too slow, or the race was stopped."""
-        rest, total = b"", 0
+        unfinished, total = b"", 0
         for block in response.iter_bytes():
             total += len(block)
-            *lines, rest = (rest + block).split(b"\n")
-            if total > MAX_STREAM or len(rest) > MAX_LINE or any(len(line) > MAX_LINE for line in lines):
+            *lines, unfinished = (unfinished + block).split(b"\n")
+            if total > MAX_STREAM or len(unfinished) > MAX_LINE or any(len(line) > MAX_LINE for line in lines):
                 raise self.fault("streamed more than an answer can need, so it was stopped")
             if self.stop():
                 raise self.fault("was not heard to its end, because the race was stopped")
             if time.perf_counter() - sent_s > self.waits.total_s:
                 raise self.fault(f"did not finish its answer within {self.waits.total_s:.0f} s")
             yield from lines
-        yield rest
+        yield unfinished
 
     def _check_kind(self, response: httpx.Response) -> None:
+        """Raise InputError unless the answer is a stream of server-sent events."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
             body = self._body(response)
@@ -147,8 +149,8 @@ class Connection:
         """The sentence for a status other than 200."""
         status = response.status_code
         if 300 <= status < 400:
-            place = _quote(response.headers.get("location", "another address"))
-            return self.fault(f"sends requests on to {place}; give that address if you trust it")
+            address = _quote(response.headers.get("location", "another address"))
+            return self.fault(f"sends requests on to {address}; give that address if you trust it")
         if status in (401, 403):
             return self.fault(f"wants another key (status {status}); set {KEY_VARIABLE}")
         body = self._body(response)

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Protocol
 from specrace.servers.connection import Connection
 from specrace.servers.reply import Chunk, Reply, Request, field_of, read_count, read_counts, read_tokens
 
-# `owned_by` in a list of models -> software that streams no token ids: its name, and where it tells its version.
+# `owned_by` in a list of models -> software that streams no token ids: its name, and the path at which it tells its
+# version, if there is one.
 WITHOUT_IDS = {
     "library": ("Ollama", "/api/version"),
     "organization_owner": ("LM Studio", ""),
@@ -150,17 +151,19 @@ class SGLang:
     def read(self, at_ms: float, event: Mapping[str, Any], reply: Reply) -> None:
         """Read a chunk. Its text and ids may repeat those of earlier chunks; only the new ones are kept."""
         tokens, text = read_tokens(event.get("output_ids")), str(event.get("text") or "")
-        before, said = tuple(token for chunk in reply.chunks for token in chunk.tokens or ()), reply.text
-        if self.sends_new is not True and before and tokens is not None and tokens[: len(before)] == before:
-            tokens = tokens[len(before) :]
-        if self.sends_new is not True and said and text.startswith(said):
-            text = text[len(said) :]
+        earlier_tokens = tuple(token for chunk in reply.chunks for token in chunk.tokens or ())
+        earlier_text = reply.text
+        if self.sends_new is not True:
+            if earlier_tokens and tokens is not None and tokens[: len(earlier_tokens)] == earlier_tokens:
+                tokens = tokens[len(earlier_tokens) :]
+            if earlier_text and text.startswith(earlier_text):
+                text = text[len(earlier_text) :]
         if tokens or (tokens is None and text):
             reply.chunks.append(Chunk(at_ms, text, tokens))
-        about = event.get("meta_info")
-        reply.end = ENDS.get(str(field_of(about, "finish_reason", "type")), reply.end)
-        reply.num_tokens = read_count(field_of(about, "completion_tokens"))
-        reply.num_steps = read_count(field_of(about, "spec_verify_ct"))
+        meta = event.get("meta_info")
+        reply.end = ENDS.get(str(field_of(meta, "finish_reason", "type")), reply.end)
+        reply.num_tokens = read_count(field_of(meta, "completion_tokens"))
+        reply.num_steps = read_count(field_of(meta, "spec_verify_ct"))
 
 
 @dataclass
@@ -219,13 +222,15 @@ def recognise(connection: Connection, model: str = "", *, needs_ids: bool = True
         return BY_OWNER[owner](connection, name)
     if not name or not isinstance(rows, list):
         raise connection.fault("lists no models at /v1/models, so it is no server of a kind that can be raced")
-    kind, place = WITHOUT_IDS.get(owner, ("an OpenAI-compatible server", ""))
+    kind, version_path = WITHOUT_IDS.get(owner, ("an OpenAI-compatible server", ""))
     if needs_ids:
         raise connection.fault(
             f"is {kind}, whose stream has no token ids, which are needed here; give a vLLM, SGLang or llama.cpp server"
         )
-    version = field_of(connection.find_json(place), "version") if place else None
-    return Chat(_with_version(kind, version), name.rpartition("/")[2] if name.startswith("/") else name, name)
+    version = field_of(connection.find_json(version_path), "version") if version_path else None
+    # A name that begins with a slash is a path on the server's disk, of which only the last part is shown.
+    shown_name = name.rpartition("/")[2] if name.startswith("/") else name
+    return Chat(_with_version(kind, version), shown_name, name)
 
 
 def _vllm(connection: Connection, model: str) -> Dialect:
@@ -251,6 +256,7 @@ def _sglang(connection: Connection, model: str) -> Dialect:
 
 
 def _with_version(engine: str, version: object) -> str:
+    """The engine's name, followed by its version, cut to 40 characters, if the version is text."""
     return f"{engine} {version[:40]}" if isinstance(version, str) and version else engine
 
 

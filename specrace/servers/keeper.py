@@ -24,7 +24,8 @@ def main(command: list[str]) -> int:
 
     Returns 127 if the command cannot be started.
     """
-    # A handler that does nothing, because the server would inherit SIG_IGN.
+    # This program must survive the SIGTERM that it sends to its own group. It handles the signal by doing nothing, and
+    # does not ignore it, because the server would inherit that.
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -35,6 +36,7 @@ def main(command: list[str]) -> int:
         if server.poll() is not None:
             break
     else:
+        # Standard input was closed: ask all processes of this group (0) to stop.
         os.killpg(0, signal.SIGTERM)
     ends_s = time.monotonic() + STOP_S
     while server.poll() is None and time.monotonic() < ends_s:

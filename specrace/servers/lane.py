@@ -87,7 +87,8 @@ def _lane_of_text(name: str, dialect: Dialect, reply: Reply, *, together: bool) 
     """The lane from a reply without token ids: a step without tokens for each chunk."""
     first_ms = before_ms = reply.chunks[0].at_ms
     # If there are as many tokens as chunks, each chunk had one. There may be one token more, the end-of-text token.
-    has_one_each = reply.num_tokens is not None and 0 <= reply.num_tokens - len(reply.chunks) <= (reply.end == "eos")
+    max_more = 1 if reply.end == "eos" else 0
+    has_one_each = reply.num_tokens is not None and 0 <= reply.num_tokens - len(reply.chunks) <= max_more
     served = Served(
         engine=dialect.engine,
         model=dialect.model,
@@ -131,7 +132,10 @@ def measured_counts(dialect: Dialect, reply: Reply) -> dict[str, Any]:
 
 
 def read_steps(dialect: Dialect, reply: Reply) -> tuple[list[PlacedDraft] | None, str]:
-    """(the draft of each chunk, or None if the chunks are not steps; a note on that, or "")."""
+    """Return the draft of each chunk, or None if the chunks are not steps, and a note.
+
+    The note says why the chunks are not steps, or which drafts are unknown; "" if neither is so.
+    """
     if dialect.why_no_steps:
         return None, dialect.why_no_steps
     sizes = [len(chunk.tokens or ()) for chunk in reply.chunks]
@@ -162,16 +166,17 @@ def place_drafts(
     one_token_chunks: list[int] = []
     for index, size in enumerate(sizes):
         is_last = index == len(sizes) - 1
-        rest_accepts = any(count for _, count in steps_left)
-        if size == 1 and not (is_last and rest_accepts):
+        later_steps_accept = any(count for _, count in steps_left)
+        if size == 1 and not (is_last and later_steps_accept):
             one_token_chunks.append(index)
             continue
+        # Steps whose draft was rejected as a whole are one-token chunks, so they lie before this chunk.
         rejected = []
         while steps_left and not steps_left[0][1]:
             rejected.append(steps_left.pop(0)[0])
         if not steps_left:
             return None
-        number, count = steps_left.pop(0)
+        number, count = steps_left.pop(0)  # the step and how many tokens it accepted
         if not (count == size - 1 or (is_last and count >= size - 1)):
             return None
         between = _place_rejected(len(one_token_chunks), rejected, drafted)
@@ -203,12 +208,13 @@ def _steps(name: str, reply: Reply, placed: Sequence[PlacedDraft] | None, root: 
     index, tokens_left = 0, sum(len(chunk.tokens or ()) for chunk in reply.chunks)
     for number, chunk in enumerate(reply.chunks):
         tokens = chunk.tokens or ()
-        parts = [(token,) for token in tokens] if placed is None else [tokens]
-        for part in parts:
-            tokens_left -= len(part)
+        step_outputs = [(token,) for token in tokens] if placed is None else [tokens]
+        for output in step_outputs:
+            tokens_left -= len(output)
             draft = PlacedDraft(None, 0) if placed is None else placed[number]
-            tree = TokenTree.chain(root, part[: draft.accepted])
-            verdict = Verdict(tuple(range(len(tree))), part[-1], Scores((*part[: draft.accepted], part[-1])))
+            accepted = output[: draft.accepted]
+            tree = TokenTree.chain(root, accepted)
+            verdict = Verdict(tuple(range(len(tree))), output[-1], Scores((*accepted, output[-1])))
             timing = Timing(0.0, chunk.at_ms - before_ms, 0.0)
             yield Step(
                 name,
@@ -216,9 +222,9 @@ def _steps(name: str, reply: Reply, placed: Sequence[PlacedDraft] | None, root: 
                 chunk.at_ms - first_ms,
                 tree,
                 verdict,
-                part,
+                output,
                 timing,
                 "" if tokens_left else reply.end,
                 drafted=draft.drafted,
             )
-            before_ms, index, root = chunk.at_ms, index + 1, part[-1]
+            before_ms, index, root = chunk.at_ms, index + 1, output[-1]

@@ -46,11 +46,11 @@ class _Load:
         """Send one request after another until none waits."""
         while True:
             with self.lock:
-                numbered = next(self.waiting, None)
-            if numbered is None:
+                numbered_request = next(self.waiting, None)
+            if numbered_request is None:
                 return
             try:
-                self.ended.put(self._answer(*numbered))
+                self.ended.put(self._answer(*numbered_request))
             except Exception as error:  # a bug of ours, which the caller must see
                 self.ended.put(error)
                 return
@@ -78,7 +78,7 @@ def send(
     """Send the numbered requests in their order, and yield each when it has ended.
 
     As soon as one has ended, the next is sent, so `concurrency` requests are under way until none is left to send.
-    A request that fails is yielded with its fault; the others go on.
+    A request that fails is yielded with its fault, and does not stop the others.
     """
     load = _Load(connection, dialect, decode, vocab_size, iter(requests))
     # Daemon threads: an interrupted command must not wait for a slow server.

@@ -33,7 +33,9 @@ COUNTERS: Mapping[str, tuple[str, str, str, str, str]] = {
         "llamacpp:tokens_predicted_total",
     ),
 }
+# The label with a counter's position in the draft, counted from 0.
 POSITION = "position"
+# Counts at later positions are left out, because a page could name any position.
 MAX_POSITIONS = 1024
 
 
@@ -130,12 +132,12 @@ def parse_counts(text: str, connection: Connection) -> Counts:
     """The counters in a Prometheus page. Raises InputError for a page without them."""
     sums: dict[str, float] = {}
     positions: dict[int, float] = {}
-    by_position = {names[3] for names in COUNTERS.values()}
+    names_by_position = {names[3] for names in COUNTERS.values()}
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
-                if sample.name in by_position:
+                if sample.name in names_by_position:
                     index = int(sample.labels[POSITION])
                     positions[index] = positions.get(index, 0.0) + sample.value
         return _counts(sums, positions, connection)

@@ -111,6 +111,7 @@ class ServedRace:
                 reached.append((connection, recognise(connection, address.model, needs_ids=False)))
             except InputError as error:
                 self.left_out.append(str(error))
+        # There are fewer answers than servers if the race was stopped.
         for (connection, dialect), lane in zip(reached, self._answers(reached), strict=False):
             if isinstance(lane, InputError):
                 self.left_out.append(str(lane))
@@ -163,6 +164,7 @@ class ServedRace:
         return served_lane(connection.name, dialect, reply, self.prompt[-1], together=together)
 
     def _show_until(self, at_ms: float) -> Iterator[Step]:
+        """Yield the servers' waiting steps up to this race time, the earliest first."""
         while self._waiting and self._waiting[-1].at_ms <= at_ms:
             self._shown.append(self._waiting.pop())
             yield self._shown[-1]
@@ -202,6 +204,7 @@ class ServedRace:
                 continue
             server.rates.append(rate(lane))
             server.num_other_texts += lane.output != server.lane.output
+        # Servers have no speedup, so it and its range are 0.
         spreads = [
             LaneSpread(server.lane.info.lane, 0.0, 0.0, 0.0, median(server.rates), min(server.rates), max(server.rates))
             for server in self.servers
@@ -212,12 +215,12 @@ class ServedRace:
 
 def _note(server: Server) -> str:
     """What is said about a server's later runs; "" if nothing is."""
-    name, parts = server.lane.info.lane, []
+    name, remarks = server.lane.info.lane, []
     if server.num_other_texts:
-        parts.append(f"{name} printed another text in {server.num_other_texts} of its runs")
+        remarks.append(f"{name} printed another text in {server.num_other_texts} of its runs")
     if server.num_failed:
-        parts.append(f"{name} failed in {server.num_failed} of its runs, which do not count")
-    return f"{'; '.join(parts)}." if parts else ""
+        remarks.append(f"{name} failed in {server.num_failed} of its runs, which do not count")
+    return f"{'; '.join(remarks)}." if remarks else ""
 
 
 def rate(lane: ServedLane) -> float:

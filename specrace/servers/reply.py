@@ -65,7 +65,7 @@ def read_tokens(value: object) -> tuple[int, ...] | None:
 
 
 def read_count(value: object) -> int | None:
-    """A count from JSON; None if it is not one."""
+    """A count from JSON; None if it is not one. Beyond 2**53 not every JSON reader keeps integers exactly."""
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 

@@ -25,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(required=True)
 
     def add(name: str, run: Callable[[argparse.Namespace], object], summary: str) -> Callable[..., argparse.Action]:
+        """Add a command with the arguments that it shares with others; returns the method that adds its own."""
         command = commands.add_parser(name, help=summary)
         command.set_defaults(run=run)
         if name not in ("characters", "adapter"):

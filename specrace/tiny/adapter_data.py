@@ -69,6 +69,7 @@ class GroundedSample:
     def hits(self, question: GroundedQuestion) -> list[Hit]:
         """What retrieval would return for a question."""
         ranks = {index: rank for rank, index in enumerate(question.evidence, 1)}
+        # The prompt needs only titles, texts, and sentences with their ranks; the other fields have no meaning here.
         return [
             Hit(
                 Passage("", source.title, 0, len(text), text),
@@ -117,9 +118,10 @@ class GroundedTask:
         chosen: list[GroundedQuestion] = []
         while len(chosen) < 3:
             passages = self._passages()
+            # Several attempts for each question, because most sentences yield none.
             attempts = [number for number in range(len(passages)) for _ in range(3 * count)]
             candidates = (self._question_about(passages, number) for number in attempts)
-            # Keep one question per answering sentence.
+            # Keep one question per answering sentence, which the first 40 characters of the answer identify.
             chosen = list({question.answer[:40]: question for question in candidates if question}.values())
         self.random.shuffle(chosen)
         # Room for a question without an answer.
@@ -177,6 +179,7 @@ class GroundedTask:
         candidates = questions(sentence, self.random)
         query = content_words(candidates[0]) if candidates else set()
         num_shared = len(query & content_words(sentence))
+        # No other sentence may answer the question as well.
         others = [text for passage in passages for text in passage.sentences if text != source.sentences[index]]
         if not num_shared or any(len(query & content_words(text)) >= num_shared for text in others):
             return None
@@ -191,14 +194,15 @@ class GroundedTask:
 
         The others are those that share the most words with the question. `answer` is mostly the first.
         """
-        shared = {
+        # The random part breaks ties.
+        num_shared = {
             (number, index): len(query & content_words(text)) + self.random.random()
             for number, source in enumerate(passages)
             for index, text in enumerate(source.sentences)
             if (number, index) != answer and 4 <= len(text.split()) <= 60
         }
         num_others = self.random.choices((0, 1, 2), (10, 20, 70))[0]
-        others = sorted(shared, key=lambda index: -shared[index])[:num_others]
+        others = sorted(num_shared, key=lambda index: -num_shared[index])[:num_others]
         if answer is not None:
             others.insert(self.random.choices((0, 1, 2), (75, 17, 8))[0], answer)
         return tuple(others)
@@ -229,6 +233,7 @@ class GroundedTask:
         source = passages[number]
         subject, field = source.title.split(": ", 1)
         value = source.sentences[0].rstrip(". ")
+        # An abbreviation keeps its capitals.
         field = field if field[:2].isupper() else field[0].lower() + field[1:]
         question = self.random.choice(
             ("What is the {f} of {p}?", "What do the documents say about the {f} of {p}?", "{p}: what is its {f}?",
@@ -251,6 +256,7 @@ class GroundedTask:
             if candidate is None:
                 continue
             query = content_words(candidate.question)
+            # If the passages had more of its words, they might answer it.
             if query and len(query & passage_words) <= len(query) / 3:
                 marked = self._evidence(passages, None, query) if self.random.random() < 0.3 else ()
                 return GroundedQuestion(candidate.question, marked, NO_EVIDENCE)
@@ -300,6 +306,7 @@ def _plainness(source: Source) -> float:
     A passage gets the minimum weight if a tenth of its words or more are not plain words.
     """
     words = " ".join(source.sentences).split()
+    # A plain word has letters in lower case, perhaps a capital before them, and punctuation around them.
     num_odd = sum(re.fullmatch(r"[\"'“(]*[A-Za-z]?[a-z’'-]+[.,;:?!)\"'”]*", word) is None for word in words)
     return 0.02 + max(0.0, 1 - 10 * num_odd / len(words)) * len(source.sentences)
 

@@ -65,9 +65,11 @@ def _forms() -> tuple[dict[str, tuple[str, str]], frozenset[str]]:
         base, *irregular = entry.split(":")
         stem = base[:-1] + "i" if re.search(r"[^aeiou]y$", base) else base
         forms[base] = (base, "")
-        forms["has" if base == "have" else stem + ("es" if re.search(r"(s|sh|ch|x|o|i)$", stem) else "s")] = (base, "s")
-        past = base + base[-1] + "ed" if base in _DOUBLED else stem + ("d" if stem.endswith("e") else "ed")
-        past, participle = (irregular[0], irregular[-1]) if irregular else (past, past)
+        third_person = "has" if base == "have" else stem + ("es" if re.search(r"(s|sh|ch|x|o|i)$", stem) else "s")
+        forms[third_person] = (base, "s")
+        regular_past = base + base[-1] + "ed" if base in _DOUBLED else stem + ("d" if stem.endswith("e") else "ed")
+        past, participle = (irregular[0], irregular[-1]) if irregular else (regular_past, regular_past)
+        # A past form that equals the base form, such as "spread", counts as the base form.
         forms.setdefault(past, (base, "ed"))
         participles.add(participle)
     return forms, frozenset(participles)
@@ -102,12 +104,15 @@ def parse(sentence: str) -> Clause | None:
     """The main clause; None unless a short subject and its verb can be recognised."""
     text = re.sub(r"\s*\([^()]*\)", "", sentence).rstrip(".!? ")
     lead = ""
+    # A capitalised word, then 2 to 60 characters up to a comma.
     match = re.match(r"([A-Z][a-z]+)( [^,]{2,60}), (?=\S)", text)
     if match and match[1].lower() in _LEAD_WORDS:
         lead, text = match[0][:-2], text[match.end() :]
     words = text.split()
+    # Not a clause: text that begins with a subordinate clause or without a letter, or has a colon early, as a label.
     if not words or words[0].lower() in _CLAUSE or not re.match(r"[A-Za-z]", words[0]) or ":" in " ".join(words[:8]):
         return None
+    # The subject has at most nine words, and at least one word follows the verb.
     for index in range(1, min(10, len(words) - 1)):
         word = words[index]
         before, after = words[index - 1].lower(), words[index + 1].lower()
@@ -128,7 +133,10 @@ def parse(sentence: str) -> Clause | None:
 
 
 def _main_verb(word: str, before: str, after: str) -> tuple[str, str] | None:
-    """Auxiliary and base form of a word that seems to be the main verb; None for any other word."""
+    """The auxiliary and the base form of a word that seems to be the main verb; None for any other word.
+
+    `before`, `after`: its neighbours in lower case. A form of "be" or a modal verb is an auxiliary without base form.
+    """
     if word in _BE or word in _MODAL:
         return word, ""
     base, ending = _FORMS.get(word, ("", ""))
@@ -140,7 +148,9 @@ def _main_verb(word: str, before: str, after: str) -> tuple[str, str] | None:
         return None
     plural = (before.endswith("s") and not before.endswith("ss")) or before in ("people", "children", "men", "women")
     if ending == "ed":
+        # Before a preposition, a word in "-ed" is more often a participle, as in "rocks formed by rivers".
         return None if after in _PREPOSITIONS else ("did", base)
+    # The ending "s" belongs to a singular subject, the base form to a plural one.
     if (ending == "") != plural:
         return None
     return _DO[ending], base
@@ -211,6 +221,7 @@ def _phrases(sentence: str) -> list[str]:
             phrase.append(follower.rstrip(",;:"))
             if follower[-1] in ",;:":
                 break
+        # A single noun makes a specific question only if it is long.
         if len(phrase) > 2 or len(phrase[-1]) > 7:
             phrases.append(" ".join(phrase))
     return phrases
@@ -249,13 +260,13 @@ def _reasons(clause: Clause) -> list[str]:
     reason = re.search(r"\b(because|so that|due to|in order to|as a result of)\b", clause.after_verb)
     if reason is None:
         return []
-    rest = _first_words(clause.after_verb[: reason.start()].split(), 8)
-    question = f"{clause.auxiliary} {clause.subject} {f'{clause.verb} {rest}'.strip()}?"
+    complement = _first_words(clause.after_verb[: reason.start()].split(), 8)
+    question = f"{clause.auxiliary} {clause.subject} {f'{clause.verb} {complement}'.strip()}?"
     return [
         f"Why {question}",
         f"Why {question}",
         f"For what reason {question}",
-        f"Explain why {clause.subject} {clause.spelled} {rest}.",
+        f"Explain why {clause.subject} {clause.spelled} {complement}.",
     ]
 
 
@@ -263,17 +274,20 @@ def _times(clause: Clause) -> list[str]:
     """Questions about the year in the clause, if it has one."""
     if not re.search(r"\b(1[0-9]|20)\d\d\b", f"{clause.lead} {clause.after_verb}") or clause.auxiliary in _MODAL:
         return []
+    # The words before the year.
     words = re.sub(r"\b(in|since|by|around|from|until) (1[0-9]|20)\d\d.*", "", clause.after_verb).split()
     event = f"{clause.auxiliary} {clause.subject} {clause.verb} {_first_words(words, 6)}".strip()
     return [f"When {event}?", f"When {event}?", f"In which year {event}?"]
 
 
+# A number with its unit or noun (group 1), as in "about 300 to 400 thousand people".
 _NUMBER = re.compile(
     r"(?:(?:about|around|nearly|almost|only|roughly|approximately|over|up to|more than|less than|at least|between) )?"
     r"(?:\d[\d,.]*|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|several) "
     r"(?:to \S+ |and \S+ )?"
     r"(?:hundred |thousand |million |billion )?(percent|[a-z]+s|people)\b"
 )
+# The word after "how" -> the units for which it asks.
 _MEASURES = {
     "long": word_set("seconds minutes hours days weeks months years decades centuries"),
     "far": word_set("kilometers kilometres miles meters metres km"),
@@ -293,6 +307,7 @@ def _numbers(clause: Clause) -> list[str]:
     return [] if noun == "percent" else [f"How many {noun} {tail}?"] * 3
 
 
+# Each pair is a word and what may replace it.
 _SYNONYM_PAIRS = (
     "build:construct begin:start create:make show:demonstrate help:assist require:need allow:let "
     "important:significant people:humans often:frequently use:employ used:employed large:big small:little "
@@ -366,6 +381,7 @@ def _about_doing(clause: Clause) -> list[str]:
         results += [f"Where {do} {subject} {verb}?"] if first in ("in", "on", "at") else []
     else:
         results += [f"What {do} {subject} {verb}?"] * 2
+    # The subject of a verb in the past tense is taken for a person.
     results += [f"{'Who' if do == 'did' else 'What'} {clause.spelled} {_first_words(words, 7)}?"] * 4
     results += (
         [f"Which {subject.split()[-1]} {clause.spelled} {_first_words(words, 6)}?"] if len(subject.split()) > 2 else []

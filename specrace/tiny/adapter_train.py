@@ -1,5 +1,7 @@
 """Trains a low-rank adapter (LoRA, Hu et al. 2021) for a chat model on grounded samples, in an hour on one CPU.
 
+A grounded sample has passages, questions about them, and answers that quote the passages (`adapter_data`).
+
 Three things save most of the work. All questions of a sample share one forward over its passages: each question is a
 branch of a tree, and mask and positions keep the branches separate. Logits are computed for answer tokens only. The
 lowest layers have no adapter, so no gradients are computed for them.
@@ -28,7 +30,9 @@ from specrace.tiny.quoting import Source
 from specrace.tiny.train import Progress
 
 CHECKPOINT = "checkpoint.pt"
+# The linear layers that get an adapter.
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+# The number of held-out samples on which a checkpoint's loss is measured.
 HELD_OUT_SAMPLES = 6
 # The training time between two checkpoints.
 SAVE_SECONDS = 480
@@ -38,7 +42,10 @@ AVERAGED = 3
 
 @dataclass(frozen=True)
 class AdapterRecipe:
-    """The settings of a training run; each update is over `samples` samples of at most `questions` questions."""
+    """The settings of a training run; each update is over `samples` samples of at most `questions` questions.
+
+    `rank` and `alpha` are LoRA's; `rate` is the highest learning rate.
+    """
 
     minutes: float = 37.0
     samples: int = 2
@@ -78,6 +85,7 @@ def attach(model: Any, recipe: AdapterRecipe) -> dict[str, nn.Parameter]:
     matrices = {}
     for name, module in list(model.named_modules()):
         parent, _, leaf = name.rpartition(".")
+        # The number of the layer follows "layers." in the name.
         if leaf in TARGETS and int(name.split("layers.")[1].split(".")[0]) >= _first_layer(model.config):
             adapted = LowRank(module, recipe.rank, recipe.alpha)
             setattr(model.get_submodule(parent), leaf, adapted)
@@ -106,21 +114,26 @@ def encode(sample: GroundedSample, tokenizer: Any) -> Tree:
     ids = list(prompts[0][:shared])
     positions = list(range(shared))
     answers = [False] * shared
-    spans = []
+    # The start and end of each question with its answer.
+    branches = []
     for prompt, question in zip(prompts, sample.questions, strict=True):
         reply = [*tokenizer(question.answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-        spans.append((len(ids), len(ids) + len(prompt) - shared + len(reply)))
+        branches.append((len(ids), len(ids) + len(prompt) - shared + len(reply)))
         positions += range(shared, len(prompt) + len(reply))
         answers += [False] * (len(prompt) - shared) + [True] * len(reply)
         ids += [*prompt[shared:], *reply]
     mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
-    for start, end in spans:
+    for start, end in branches:
+        # A branch does not attend to the branches before it.
         mask[start:end, shared:start] = False
     return Tree(torch.tensor(ids), torch.tensor(positions), mask, torch.tensor(answers))
 
 
 def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """The length of the common prefix of two prompts; always shorter than both."""
+    """The length of the common prefix of two prompts; always shorter than both.
+
+    So the row before an answer, which predicts its first token, is in the answer's own branch.
+    """
     longest = min(len(first), len(second)) - 1
     return next((index for index in range(longest) if first[index] != second[index]), longest)
 
@@ -137,7 +150,10 @@ def losses(model: Any, tree: Tree) -> Tensor:
 
 
 def rate_at(step: int, done: float, recipe: AdapterRecipe) -> float:
-    """The learning rate: a linear warm-up, and a cosine to zero at the end. `done`: the share of the time passed."""
+    """The learning rate: a linear warm-up, and a cosine to zero at the end.
+
+    `done`: the share of the training time that has passed.
+    """
     warm = min(1.0, (step + 1) / recipe.warmup_steps)
     return recipe.rate * warm * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
@@ -152,31 +168,38 @@ class AdapterRun:
         self.model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
         self.matrices = attach(self.model, recipe)
         self.optimizer = torch.optim.AdamW(self.matrices.values(), betas=(0.9, 0.98), weight_decay=0.0)
+        # The adapter's matrices at the last checkpoints.
         self.recent: list[dict[str, Tensor]] = []
         self.progress = self._resume()
 
     def train(self, training: list[Source], held_out: list[Source]) -> None:
         """Train for the recipe's time, and export the adapter."""
-        task, held_out_task = GroundedTask(training, self.recipe.seed + self.progress.step), GroundedTask(held_out, 1)
+        # A resumed run draws other samples than those it has already seen.
+        task = GroundedTask(training, self.recipe.seed + self.progress.step)
+        held_out_task = GroundedTask(held_out, 1)
         held_out_trees = [
             encode(held_out_task.sample(self.recipe.questions), self.tokenizer) for _ in range(HELD_OUT_SAMPLES)
         ]
-        progress, limit_s, recent = self.progress, self.recipe.minutes * 60, list[float]()
+        progress, limit_s = self.progress, self.recipe.minutes * 60
+        # The losses of the last ten updates.
+        recent_losses: list[float] = []
         saved_s = progress.seconds
         while progress.seconds < limit_s:
             began = time.perf_counter()
             trees = [encode(task.sample(self.recipe.questions), self.tokenizer) for _ in range(self.recipe.samples)]
             rate = rate_at(progress.step, progress.seconds / limit_s, self.recipe)
-            recent = [*recent[-9:], update(self.model, self.matrices, self.optimizer, trees, rate)]
+            loss = update(self.model, self.matrices, self.optimizer, trees, rate)
+            recent_losses = [*recent_losses[-9:], loss]
             progress.step += 1
             progress.tokens += sum(len(tree.ids) for tree in trees)
             progress.seconds += time.perf_counter() - began
             if progress.seconds >= limit_s or progress.seconds - saved_s > SAVE_SECONDS:
                 saved_s = progress.seconds
-                self._report(loss=sum(recent) / len(recent), held_out=evaluate(self.model, held_out_trees))
+                held_out_loss = evaluate(self.model, held_out_trees)
+                self._report(loss=sum(recent_losses) / len(recent_losses), held_out=held_out_loss)
                 self.save_checkpoint()
             elif progress.step % 5 == 0:
-                self._report(loss=sum(recent) / len(recent))
+                self._report(loss=sum(recent_losses) / len(recent_losses))
         self.export()
 
     def _report(self, **mean_losses: float) -> None:
@@ -201,6 +224,7 @@ class AdapterRun:
         (self.out / "checkpoint.new").replace(self.out / CHECKPOINT)
 
     def _resume(self) -> Progress:
+        """Load the checkpoint in `out`, if there is one, and return its progress."""
         self.out.mkdir(parents=True, exist_ok=True)
         path = self.out / CHECKPOINT
         if not path.exists():

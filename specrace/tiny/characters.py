@@ -117,6 +117,7 @@ def batches(documents: Sequence[Tensor], recipe: Recipe) -> Iterator[tuple[Tenso
     random = torch.Generator().manual_seed(recipe.seed)
     max_length = sum(map(len, documents)) - 1
     began, step = time.perf_counter(), 0
+    # `done` is the share of the recipe's time that has passed.
     while (done := (time.perf_counter() - began) / (60 * recipe.minutes)) < 1:
         # The last stage that has started.
         rows, length = [stage[1:] for stage in recipe.stages if stage[0] <= done][-1]
@@ -130,6 +131,7 @@ def train(documents: Sequence[Tensor], model: LlamaForCausalLM, recipe: Recipe) 
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.05)
     model.train()
     steps = characters = 0
+    # The smoothed loss begins with that of a model to which all symbols are equally likely.
     average = math.log(model.config.vocab_size)
     for ids, share in batches(documents, recipe):
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits

@@ -1,11 +1,12 @@
 """Initial weights that already copy: an induction circuit written into an ordinary Llama with attention biases.
 
 "Head" stands for an attention head here. In layer 0, K heads attend 1, 2, ... K tokens back, one head attends to the
-*stretch* (the tokens before those K), and one to the latest segment marker. Each writes a code (48 dimensions) of what
-it attends to into a separate subspace of the residual stream. Layer 1 compares the codes of the last K tokens, the
-stretch and the segment with the codes before every earlier position. It attends to the position that matches best, and
-copies the token there. So training has to learn when to copy, not how. Olsson et al. (2022) describe induction heads.
-The stretch distinguishes two passages that share a few words.
+*stretch* (the tokens before those K), and one to the latest segment marker, a special token such as <|q|> before the
+question. Each writes a code (48 dimensions) of what it attends to into a separate subspace of the residual stream.
+Layer 1 compares the codes of the last K tokens, the stretch and the segment with the codes before every earlier
+position. It attends to the position that matches best, and copies the token there. So training has to learn when to
+copy, not how. Olsson et al. (2022) describe induction heads. The stretch distinguishes two passages that share a few
+words.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ BACK_WEIGHTS = (1.0, 1.2, 1.2, 1.2, 1.2)
 # tokens differ from those in the passage, so fewer comparisons mean fewer chance matches. The other heads distinguish
 # similar passages.
 SHORT_EVERY, SHORT_BACK, SHORT_STRETCH = 4, 3, 1.0
-# The stretch head's attention is about 9 tokens wide (standard deviation 4.4), around the token 10 back. The mean of
-# these codes has a small norm, hence the gain. Centres of 10, 12 and 14 were compared before training, on training
-# titles.
+# The stretch head's attention is about 9 tokens wide (standard deviation 4.4), around the token 10 back, because of
+# these amplitudes (in nats), one for each position pair. The mean of the codes has a small norm, hence the gain.
+# Centres of 10, 12 and 14 were compared before training, on training titles.
 STRETCH_CENTRE = 10.0
 STRETCH_NATS = (0.0, 0.2, 1.2, 8.0, 20.0, 20.0, 20.0)
 STRETCH_GAIN = 3.8
 STRETCH_WEIGHT = 1.5
-# Attention scores in layer 1, in nats: added to keys in a segment with the same evidence marker as the query's; if the
-# query is an evidence marker, added to the key after the same marker; and subtracted from keys inside the answer.
+# Attention scores in layer 1, in nats; an evidence marker precedes each sentence to quote. SEGMENT_NATS is added to
+# keys in a segment with the same evidence marker as the query's; START_NATS, if the query is an evidence marker, to the
+# key after the same marker. ANSWER_NATS is subtracted from keys inside the answer.
 SEGMENT_NATS = 45.0
 START_NATS = 60.0
 ANSWER_NATS = 40.0
@@ -136,11 +138,13 @@ class Residual:
         """Random subspaces of `hidden` dimensions."""
         basis = orthonormal(hidden, hidden, generator)
         heads = Heads.of(hidden)
-        codes = (heads.latest + 1) * heads.code
-        tokens = basis[:, codes + 1 :]
+        # The heads up to `latest` write codes; one more dimension is for `answered`, the rest are for tokens.
+        num_code_dims = (heads.latest + 1) * heads.code
+        tokens = basis[:, num_code_dims + 1 :]
         code = orthonormal(heads.code, tokens.shape[1], generator) @ tokens.T
-        writers = basis[:, :codes].split(heads.code, dim=1)
-        return cls(heads, tokens, code * math.sqrt(tokens.shape[1] / heads.code), writers, basis[:, codes])
+        writers = basis[:, :num_code_dims].split(heads.code, dim=1)
+        code *= math.sqrt(tokens.shape[1] / heads.code)
+        return cls(heads, tokens, code, writers, basis[:, num_code_dims])
 
 
 @dataclass(frozen=True)
@@ -168,28 +172,30 @@ def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaFo
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     model = LlamaForCausalLM(config)
-    parts = Residual.draw(config.hidden_size, generator)
-    size, width = parts.tokens.shape[1], parts.heads.code
-    embeddings = torch.randn(config.vocab_size, size, generator=generator) @ parts.tokens.T
+    residual = Residual.draw(config.hidden_size, generator)
+    size, width = residual.tokens.shape[1], residual.heads.code
+    embeddings = torch.randn(config.vocab_size, size, generator=generator) @ residual.tokens.T
     embeddings /= embeddings.norm(dim=1, keepdim=True)
     # Marker embeddings lie in the code's subspace, so their codes are longer than those of words. A match of markers
     # then outweighs chance matches, so the first words of a marked sentence are copied as reliably as the last.
-    marked = orthonormal(len(markers.ids), width, generator) @ parts.code * math.sqrt(width / size)
+    marked = orthonormal(len(markers.ids), width, generator) @ residual.code * math.sqrt(width / size)
     embeddings[markers.ids] = marked
     model.model.embed_tokens.weight.copy_(embeddings)
+    # What random weights add to the residual stream is kept small.
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight.mul_(0.3)
         layer.mlp.down_proj.weight.mul_(0.3)
+    # Makes the logits, which are small because all embeddings have norm 1, three times as large.
     model.model.norm.weight.fill_(3.0)
     first, second = (layer.self_attn for layer in model.model.layers[:2])
-    _write_fetchers(first, parts, marked)
-    _write_answer_flag(first, parts, embeddings[markers.answer])
-    _write_matchers(second, parts, _evidence_readouts(parts, marked, len(markers.evidence)), generator)
+    _write_fetchers(first, residual, marked)
+    _write_answer_flag(first, residual, embeddings[markers.answer])
+    _write_matchers(second, residual, _evidence_readouts(residual, marked, len(markers.evidence)), generator)
     model.model.layers[0].mlp.down_proj.weight.zero_()
     if len(model.model.layers) > 2:
-        _write_question_readers(model.model.layers[2].self_attn, parts, embeddings[markers.question], 2)
+        _write_question_readers(model.model.layers[2].self_attn, residual, embeddings[markers.question], 2)
     else:
-        _write_question_readers(second, parts, embeddings[markers.question], 1)
+        _write_question_readers(second, residual, embeddings[markers.question], 1)
     return model
 
 
@@ -200,17 +206,17 @@ def circuit_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
     return [parameter for module in modules for parameter in module.parameters()]
 
 
-def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
+def _write_fetchers(attention: Any, residual: Residual, markers: Tensor) -> None:
     """Layer 0: heads that attend a fixed distance back, and the head that attends to the latest marker."""
-    heads = parts.heads
-    scale = math.sqrt(parts.code.shape[1])  # the norm of a unit embedding after RMSNorm
+    heads = residual.heads
+    scale = math.sqrt(residual.code.shape[1])  # the norm of a unit embedding after RMSNorm
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
         projection.weight.zero_()
         projection.bias.zero_()
     attention.o_proj.weight.zero_()
-    for head, writer in enumerate(parts.writers):
+    for head, writer in enumerate(residual.writers):
         rows = slice(head * HEAD_DIM, head * HEAD_DIM + heads.code)
-        attention.v_proj.weight[rows] = parts.code / scale
+        attention.v_proj.weight[rows] = residual.code / scale
         attention.o_proj.weight[:, rows] = writer
     for head in range(heads.num_back):
         # Only the five fastest pairs.
@@ -219,20 +225,20 @@ def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
     attention.o_proj.weight[:, heads.stretch * HEAD_DIM : heads.latest * HEAD_DIM] *= STRETCH_GAIN
     # A marker's code is longer than a word's. The head `latest`, the last of the writers, writes one at every position,
     # so its output is scaled down.
-    attention.o_proj.weight[:, rows] /= math.sqrt(parts.tokens.shape[1] / heads.code)
+    attention.o_proj.weight[:, rows] /= math.sqrt(residual.tokens.shape[1] / heads.code)
     waves = zip(RECENCY_COSINES, RECENCY_SINES, strict=True)
     _score_distance(attention, heads.latest, [(math.hypot(*wave), -math.atan2(*wave[::-1])) for wave in waves])
     # The product with this vector is 1 for every marker's normalised embedding, and near 0 for other tokens.
     _look_at(attention, heads.latest, torch.linalg.pinv(markers * scale).sum(dim=1))
 
 
-def _write_answer_flag(attention: Any, parts: Residual, answer: Tensor) -> None:
+def _write_answer_flag(attention: Any, residual: Residual, answer: Tensor) -> None:
     """Layer 0: a head that attends to the answer's marker, if there is one, and then writes `answered`."""
-    scale = math.sqrt(parts.code.shape[1])
-    row = parts.heads.answer * HEAD_DIM
-    _look_at(attention, parts.heads.answer, answer / scale)
+    scale = math.sqrt(residual.code.shape[1])
+    row = residual.heads.answer * HEAD_DIM
+    _look_at(attention, residual.heads.answer, answer / scale)
     attention.v_proj.weight[row] = answer / scale
-    attention.o_proj.weight[:, row] = ANSWER_NORM * parts.answered
+    attention.o_proj.weight[:, row] = ANSWER_NORM * residual.answered
 
 
 def _look_at(attention: Any, head: int, readout: Tensor) -> None:
@@ -268,40 +274,42 @@ def _score_distance(attention: Any, head: int, waves: Sequence[tuple[float, floa
         attention.q_proj.bias[first + PAIRS] = -strength * math.sin(phase)
 
 
-def _write_question_readers(attention: Any, parts: Residual, question: Tensor, count: int) -> None:
+def _write_question_readers(attention: Any, residual: Residual, question: Tensor, count: int) -> None:
     """Make the first `count` heads attend to the question's first words, and write the words' codes to free dimensions.
 
     No later layer reads these dimensions yet. The answer's opening depends on the words; training learns how.
     """
-    width = parts.heads.code
+    width = residual.heads.code
     for head in range(count):
         rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
         for projection in (attention.q_proj, attention.k_proj):
             projection.weight[rows] = 0
             projection.bias[rows] = 0
         # Head 0 attends to the token one after the question's marker, head 1 to the token two after it.
-        readout = parts.writers[head] @ (parts.code @ question)
+        readout = residual.writers[head] @ (residual.code @ question)
+        writer = residual.writers[head + residual.heads.num_back // 2]
         _look_at(attention, head, readout * READER_GAIN / readout.norm())
         attention.v_proj.weight[rows] = 0
-        attention.v_proj.weight[rows][:width] = parts.code
+        attention.v_proj.weight[rows][:width] = residual.code
         attention.o_proj.weight[:, rows] = 0
-        attention.o_proj.weight[:, rows][:, :width] = READER_GAIN * parts.writers[head + parts.heads.num_back // 2]
+        attention.o_proj.weight[:, rows][:, :width] = READER_GAIN * writer
 
 
 def _write_matchers(
-    attention: Any, parts: Residual, readouts: tuple[Tensor, Tensor], generator: torch.Generator
+    attention: Any, residual: Residual, readouts: tuple[Tensor, Tensor], generator: torch.Generator
 ) -> None:
     """Layer 1, every head: match tokens, stretches and segments, and copy.
 
     The current token is matched with the token 1 before a key, the token 1 back with the token 2 before the key, and so
     on. `readouts` are what `_evidence_readouts` returns, [E, H] and [E, C] for E evidence markers.
     """
-    hidden, size = parts.tokens.shape
+    hidden, size = residual.tokens.shape
+    # The dimensions of the RoPE pairs that hardly rotate.
     slow = [*range(NUM_POSITION_PAIRS, PAIRS), *range(PAIRS + NUM_POSITION_PAIRS, HEAD_DIM)]
-    unit = _unit(parts)
+    unit = _unit(residual)
     segment, start = readouts
-    # The slowest dimension flags the answer, and the next slowest hold the number of the evidence marker, one dimension
-    # for each. The codes of words share the other slow dimensions.
+    # The slowest dimension flags the answer. The next slowest hold the number of the evidence marker, one dimension for
+    # each: first of the segment's, then of a marker itself. The codes of words share the other slow dimensions.
     count = len(segment)
     flag = slow[-1]
     marked = slow[-1 - count : -1]
@@ -309,12 +317,12 @@ def _write_matchers(
     slow = slow[: -1 - 2 * count]
     for head in range(hidden // HEAD_DIM):
         rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-        queries, keys = _word_matchers(parts, slow, generator, short=head % SHORT_EVERY == 0)
+        queries, keys = _word_matchers(residual, slow, generator, short=head % SHORT_EVERY == 0)
         queries[marked], keys[marked] = segment, segment
-        queries[starts], keys[starts] = start @ parts.code, start @ parts.writers[0].T
+        queries[starts], keys[starts] = start @ residual.code, start @ residual.writers[0].T
         attention.q_proj.weight[rows], attention.k_proj.weight[rows] = queries, keys
         # Each head copies the token through its own projection, so a few heads that attend elsewhere are outvoted.
-        values = orthonormal(HEAD_DIM, size, generator) @ parts.tokens.T
+        values = orthonormal(HEAD_DIM, size, generator) @ residual.tokens.T
         attention.v_proj.weight[rows] = values
         attention.o_proj.weight[:, rows] = values.T * COPY_WEIGHT * size / (hidden * unit)
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
@@ -322,23 +330,24 @@ def _write_matchers(
     # Keys inside the answer lose ANSWER_NATS against every query.
     strength = _strength(ANSWER_NATS)
     attention.q_proj.bias[flag::HEAD_DIM] = strength
-    attention.k_proj.weight[flag::HEAD_DIM] = -parts.answered * strength / (ANSWER_NORM * unit)
+    attention.k_proj.weight[flag::HEAD_DIM] = -residual.answered * strength / (ANSWER_NORM * unit)
 
 
-def _unit(parts: Residual) -> float:
+def _unit(residual: Residual) -> float:
     """The norm after RMSNorm of the token and of each head's code, which have a norm of about 1 before."""
-    return math.sqrt(parts.tokens.shape[0]) / math.sqrt(parts.heads.latest + 2)
+    num_vectors = residual.heads.latest + 2  # the token, and the codes of heads 0 to `latest`
+    return math.sqrt(residual.tokens.shape[0]) / math.sqrt(num_vectors)
 
 
 def _word_matchers(
-    parts: Residual, slow: list[int], generator: torch.Generator, *, short: bool
+    residual: Residual, slow: list[int], generator: torch.Generator, *, short: bool
 ) -> tuple[Tensor, Tensor]:
     """One head's queries and keys [64, H], which compare the last tokens and the stretch in the dimensions `slow`."""
-    width = parts.heads.code
-    gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * max(1.0, width / len(slow))) / _unit(parts)
-    readers = [parts.code, *(writer.T for writer in parts.writers)]
-    queries, keys = torch.zeros(2, HEAD_DIM, parts.tokens.shape[0])
-    num_back = min(SHORT_BACK, parts.heads.num_back) if short else parts.heads.num_back
+    width = residual.heads.code
+    gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * max(1.0, width / len(slow))) / _unit(residual)
+    readers = [residual.code, *(writer.T for writer in residual.writers)]
+    queries, keys = torch.zeros(2, HEAD_DIM, residual.tokens.shape[0])
+    num_back = min(SHORT_BACK, residual.heads.num_back) if short else residual.heads.num_back
     for back, weight in enumerate(BACK_WEIGHTS[:num_back]):
         mixer = orthonormal(len(slow), width, generator)
         queries[slow] += gain * weight * mixer @ readers[back]
@@ -346,20 +355,20 @@ def _word_matchers(
     # The stretch before the query is compared with that before the key, not with the one a token earlier, because it is
     # so wide that an offset of one token hardly matters.
     mixer = (SHORT_STRETCH if short else STRETCH_WEIGHT) ** 0.5 * orthonormal(len(slow), width, generator)
-    queries[slow] += gain * mixer @ readers[parts.heads.stretch + 1]
-    keys[slow] += gain * mixer @ readers[parts.heads.stretch + 1]
+    queries[slow] += gain * mixer @ readers[residual.heads.stretch + 1]
+    keys[slow] += gain * mixer @ readers[residual.heads.stretch + 1]
     return queries, keys
 
 
-def _evidence_readouts(parts: Residual, marked: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _evidence_readouts(residual: Residual, marked: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Matrices that read an evidence marker's number: from the segment [count, H], and from a token's code [count, C].
 
     `count` is the number of evidence markers.
     """
-    size, width = parts.tokens.shape[1], parts.heads.code
-    codes = marked @ parts.code.T / math.sqrt(size / width)
-    number = torch.linalg.pinv(codes).T[:count] / _unit(parts)
-    segment = _strength(SEGMENT_NATS) * number @ parts.writers[parts.heads.latest].T
+    size, width = residual.tokens.shape[1], residual.heads.code
+    codes = marked @ residual.code.T / math.sqrt(size / width)
+    number = torch.linalg.pinv(codes).T[:count] / _unit(residual)
+    segment = _strength(SEGMENT_NATS) * number @ residual.writers[residual.heads.latest].T
     # After a marker, copy what followed the same marker before. A marker's long code is scaled to norm 1.
     start = _strength(START_NATS) * number * math.sqrt(width / size)
     return segment, start

@@ -36,7 +36,9 @@ PASSAGE_WORDS = 420
 LANES = ("vanilla", "bigram", "trigram", "jacobi", "lookahead", "trie", "prompt-lookup")
 # How many samples each of these lanes decodes.
 LANE_ANSWERS = 12
+# The marker of a quote, its sentence (group 1), and the number of the cited passage (group 2).
 _QUOTE = re.compile(r"<\|e\d\|> (.*?) \[(\d)\]", re.DOTALL)
+# (sentence, passage number)
 Quote = tuple[str, int]
 
 
@@ -45,7 +47,7 @@ class Answer:
     """An answer with its markers.
 
     `ideal` is the right answer, `sentences` are the sentences that an answer may quote, and `wanted` is the sentence
-    that it should quote, if that is known.
+    that it should quote, if that is known. `stopped`: whether it ended with end-of-text. `tau`: its tokens per step.
     """
 
     question: str

@@ -19,6 +19,7 @@ from specrace.tiny.quoting import Source
 PASSAGES = 4
 MIN_WORDS, MAX_WORDS = 9, 40
 _WORD = re.compile(r"[A-Za-z][\w'-]+")
+# Questions about some words of a sentence.
 FORMS = ("What do the documents say about {}?", "What is said about {}?", "How about {}?", "Explain {}.", "Why {}?")
 
 
@@ -44,6 +45,7 @@ def make_cases(sources: Sequence[Source], count: int, seed: int) -> list[Case]:
         words = _content_words(rng.choice(fitting), frequency) if fitting else []
         if len(words) < 4:
             continue
+        # The chosen sentence, or an earlier one that has the same words.
         sentence = next(text for text in fitting if words == _content_words(text, frequency))
         others = rng.sample([other for other in with_several if other is not source], PASSAGES - 1)
         documents = [_document(number, chosen) for number, chosen in enumerate((source, *others))]

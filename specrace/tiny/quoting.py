@@ -2,7 +2,7 @@
 
 A sample has one to five passages, with up to three of their sentences marked as evidence, a question, and the answer.
 The answer is an opening that depends on the question's first words, then each marked sentence with its marker and
-citation, joined by set phrases. Passages, questions and distractors are random.
+citation, joined by set phrases. Passages and questions are random.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ OPENINGS = (
     (("tell", "give", "show", "list", "name"), " Here is what the documents tell:"),
 )  # fmt: skip
 OTHER_OPENING = " From the documents:"
+# The share of titles whose passages are not trained on.
 HELD_OUT_PERCENT = 5
+# The length of a sentence that may be marked.
 MAX_SENTENCE_WORDS, MIN_SENTENCE_WORDS = 60, 4
 
 
@@ -72,7 +74,10 @@ def opening(question: str) -> str:
 
 
 def read_sources(path: Path) -> list[Source]:
-    """The passages of a `.jsonl[.gz]` file with {"title", "text"} lines, or of a folder of text files."""
+    """The passages of a `.jsonl[.gz]` file with {"title", "text"} lines, or of a folder of text files.
+
+    Titles are cut to 90 characters. Raises InputError if the file cannot be read.
+    """
     if path.is_dir():
         documents = read_documents([path])
         pairs = [(piece.title, piece.text) for document in documents for piece in split_passages(document)]
@@ -106,6 +111,7 @@ def split_titles(sources: Iterable[Source]) -> tuple[list[Source], list[Source]]
     held_out: list[Source] = []
     for source in sources:
         digest = hashlib.sha256(source.title.split(":")[0].encode()).digest()
+        # The first byte is a random number from 0 to 255.
         if digest[0] * 100 < HELD_OUT_PERCENT * 256:
             held_out.append(source)
         else:
@@ -150,9 +156,9 @@ class QuotingTask:
             }
             for number, passage in enumerate(passages)
         ]
-        about = [passages[number].sentences[index] for number, index in chosen]
+        marked_texts = [passages[number].sentences[index] for number, index in chosen]
         titles = [passages[number].title for number, _ in chosen] or [passages[0].title]
-        question = self._question(about or passages[0].sentences, titles[0])
+        question = self._question(marked_texts or passages[0].sentences, titles[0])
         quotes = [(passages[number].sentences[index], number + 1) for number, index in chosen]
         return Sample(documents, question, answer(question, quotes))
 
@@ -165,6 +171,7 @@ class QuotingTask:
             passage = first if position == 0 else self._source(same_title)
             passages.append(self._roughen(self._cut(passage, max_words - words)))
             words += sum(len(sentence.split()) for sentence in passages[-1].sentences)
+            # Hardly another passage would fit.
             if words > max_words * 0.8:
                 break
         self.random.shuffle(passages)
@@ -174,6 +181,7 @@ class QuotingTask:
         """A random source: one of the `candidates` if given, else mostly a passage of several sentences."""
         if candidates:
             return self.random.choice(candidates)
+        # The first pool is prose, if there is any; the last one is facts.
         return self.random.choice(self.pools[0 if self.random.random() < 0.7 else -1])
 
     def _cut(self, source: Source, max_words: int) -> Source:

@@ -1,4 +1,4 @@
-"""Trains a model that starts with the copying circuit, on quoting samples; saves and exports checkpoints."""
+"""Trains a model that starts with the copying circuit (`circuit`) on samples of the task in `quoting`; exports it."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ def encode(sample: Sample, tokenizer: Any) -> tuple[list[int], list[float]]:
     """The token ids of the prompt and the answer, and the loss weights of the answer's tokens."""
     prompt = prompt_ids(tokenizer, sample.documents, sample.question)
     reply = [*tokenizer(sample.answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    # A copy goes from an evidence marker to a citation.
     starts, ends = (set(tokenizer.convert_tokens_to_ids(list(group))) for group in (EVIDENCE, CITATIONS))
     weights, copying = [], False
     for token in reply:
@@ -85,7 +86,7 @@ def batches(
     rng = random.Random(recipe.seed + progress.step)
     while True:
         done = progress.seconds / limit_s
-        # From the last stage that has started.
+        # The limit of the last stage that has started.
         max_words = [words for start, words in recipe.stages if start <= done][-1]
         rows: list[tuple[list[int], list[float]]] = []
         longest = 0
@@ -98,8 +99,11 @@ def batches(
             if longest * (len(rows) + 1) > recipe.tokens_per_batch:
                 break
         ids = [torch.tensor(tokens) for tokens, _ in rows]
-        weights = [torch.tensor([0.0] * (len(tokens) - len(answer)) + answer) for tokens, answer in rows]
-        yield pad_sequence(ids, True, tokenizer.pad_token_id), pad_sequence(weights, True)
+        # The prompt's tokens have no weight.
+        weights = [
+            torch.tensor([0.0] * (len(tokens) - len(reply_weights)) + reply_weights) for tokens, reply_weights in rows
+        ]
+        yield pad_sequence(ids, True, tokenizer.pad_token_id), pad_sequence(weights, True)  # True: [B, T], not [T, B]
 
 
 def trained_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
@@ -131,9 +135,9 @@ def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
 
 def new_model(tokenizer: Any, recipe: Recipe) -> LlamaForCausalLM:
     """A model with the copying circuit, before training. Its vocabulary is padded to a multiple of 64."""
-    numbers = dict(zip(SEGMENT_MARKERS, tokenizer.convert_tokens_to_ids(list(SEGMENT_MARKERS)), strict=True))
-    evidence = tuple(numbers.pop(text) for text in EVIDENCE)
-    markers = Markers(evidence, numbers.pop(QUESTION), numbers.pop(ANSWER), tuple(numbers.values()))
+    marker_ids = dict(zip(SEGMENT_MARKERS, tokenizer.convert_tokens_to_ids(list(SEGMENT_MARKERS)), strict=True))
+    evidence = tuple(marker_ids.pop(text) for text in EVIDENCE)
+    markers = Markers(evidence, marker_ids.pop(QUESTION), marker_ids.pop(ANSWER), tuple(marker_ids.values()))
     size = (len(tokenizer) + 63) // 64 * 64
     config = tiny_config(size, tokenizer.eos_token_id, hidden=recipe.hidden, layers=recipe.layers, mlp=recipe.mlp)
     return build_model(config, markers, recipe.seed)
@@ -159,6 +163,7 @@ def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cp
         finished = progress.seconds >= limit_s
         if finished or progress.step % 20 == 0:
             _report(folder, progress, average, limit_s)
+        # A checkpoint every two minutes.
         if finished or progress.seconds - saved_s > 120:
             saved_s = progress.seconds
             _save(folder, model, optimizer, progress, recipe)
@@ -204,6 +209,7 @@ def _save(folder: Path, model: LlamaForCausalLM, optimizer: Any, progress: Progr
 
 
 def _resume(folder: Path, model: LlamaForCausalLM, optimizer: Any) -> Progress:
+    """Load the folder's checkpoint, if there is one, and return its progress."""
     state = read_checkpoint(folder)
     if state is None:
         return Progress()

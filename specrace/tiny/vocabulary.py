@@ -20,6 +20,7 @@ CLOSE = "<|x|>"
 CITATIONS = tuple(f" [{number}]" for number in range(1, 10))
 # A segment extends from one marker to the next; the copying circuit never copies across its end.
 SEGMENT_MARKERS = (CONTEXT, *EVIDENCE, QUESTION, ANSWER, CLOSE)
+# The number of symbols that byte-level BPE learns; markers and citations come on top.
 MERGED_VOCABULARY = 4096
 MODEL_MAX_LENGTH = 2048
 
@@ -39,7 +40,7 @@ CHAT_TEMPLATE = (
 def tokenizer_text(sources: Sequence[Source]) -> Iterator[str]:
     """The text that the vocabulary is learned from: sources of three sentences or more, and an eighth of the others.
 
-    Each opening of an answer is added 200 times.
+    Each opening of an answer is added 200 times, so that its words are frequent.
     """
     yield from (phrase for _, phrase in OPENINGS for _ in range(200))
     for number, source in enumerate(sources):

@@ -25,12 +25,16 @@ ON_CHAINS = tuple(name for name in METHODS if name not in NEED_BRANCHES)
 
 
 class ChainSession(TableSession):
+    """A session that fails if it gets a tree with branches."""
+
     def score(self, tree: TokenTree) -> Scores:
         assert tree.is_chain
         return super().score(tree)
 
 
 class ChainTarget(TableTarget):
+    """A target that scores chains only."""
+
     chains_only = True
 
     def session(

@@ -30,6 +30,7 @@ from specrace.core.verify import Scores, verify
 from specrace.engine.recording import FORMAT, MAX_NUMBER, from_json, to_json
 from tests.parts import trees
 
+# Without lone surrogates (Cs), which JSON files cannot hold.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 MS = st.floats(0, 1e9)
 COUNT = st.integers(0, 10**6)

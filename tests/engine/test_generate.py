@@ -130,7 +130,7 @@ def test_lanes_are_compared_over_the_tokens_that_both_have(
     result = lane_result(target, compared_lane, vanilla_lane, metrics, SamplingParams())
     difference = result.first_difference
     assert result.identical is identical
-    assert (difference and difference.position) == position
+    assert (None if difference is None else difference.position) == position
     assert result.end == (compared_lane.end or "stopped")
     if difference is not None:
         # What `ExplainingTarget` answers after the last common token, 7.

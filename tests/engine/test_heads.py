@@ -24,6 +24,7 @@ from tests.parts import FunctionPrefix, TableTarget, record_sizes
 
 PROMPT = (2, 3, 4, 5, 2, 3)
 CURVE = CostCurve((1, 33), (1.0, 2.0))
+# Up to 9 new tokens, and 5 draft tokens a step.
 SPEC = RaceSpec(("eagle",), 9, 5, temperature=0.5, seed=3)
 
 
@@ -86,6 +87,7 @@ def fixed_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def timed(run: Callable[[], object]) -> tuple[float, float]:
         run()
+        # The wall time, which must not be used, and the thread's time. A target's forward is timed as a `partial`.
         return 99.0, 0.5 if isinstance(run, partial) else 6.0
 
     monkeypatch.setattr(preparing, "timed", timed)
@@ -105,6 +107,7 @@ def test_a_lane_gets_its_head_with_its_room_and_its_price() -> None:
     target = HeadTarget(eagle=head)
     setup = setup_of(target)
     lane = setup.make_lane("eagle")
+    # The output, a draft, and its root.
     room = SPEC.max_new_tokens + 5 + 1
     assert head.read == [(PROMPT, setup.prefix)] and head.opened == [(SPEC.sampling_params(), room)]
     assert target.opened == [(room, SPEC.sampling_params(), 0, row_counts(6), head)]

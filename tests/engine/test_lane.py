@@ -52,6 +52,7 @@ class RecordingSession(FunctionSession):
         return Scores(targets, tuple((target, 0) for target in targets))
 
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
+        """Distributions that give the target's token probability 1."""
         return np.eye(VOCAB)[list(self.score(tree).targets)]
 
 

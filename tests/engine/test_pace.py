@@ -278,7 +278,7 @@ def test_a_slow_model_is_warmed_up_with_the_largest_trees(machine: Machine) -> N
     spec = RaceSpec(LANES)
     prepare.warm_up(RaceSetup(target, PROMPT, target.prefill(PROMPT), spec))
     largest = {plan_lane(spec, name, "cpu").num_draft + 1 for name in LANES}
-    assert largest <= {rows for rows, _ in target.warm} < set(range(1, 34))
+    assert largest <= {rows for rows, _ in target.warm} < set(range(1, 34))  # but not every size up to 33
 
 
 # The pace.

@@ -298,7 +298,7 @@ def test_options_reach_their_lane_and_determine_its_draft_size() -> None:
     )
     assert plan_lane(spec, "lookahead", "cpu").options["n"] == 4
     assert plan_lane(spec, "lookahead", "cuda").options["window"] == 2
-    assert plan_lane(spec, "lookahead", "cpu").num_draft == (4 - 1) * (2 + 1) - 1
+    assert plan_lane(spec, "lookahead", "cpu").num_draft == (4 - 1) * (2 + 1) - 1  # (n - 1) (window + guesses) - root
     events = list(race(make_target(), PROMPT, spec))
     started = events[0]
     assert isinstance(started, Started)

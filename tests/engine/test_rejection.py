@@ -96,6 +96,7 @@ def test_a_tree_records_each_draw_that_was_tried_with_its_node(tmp_path: Path) -
         for node, check in zip(step.checked_nodes, step.checks, strict=True):
             parent = step.tree.parents[node]
             assert parent in step.verdict.path and 0 <= check.p <= 1
+            # Equal draws are one node; the accepted child may not be the first one of its parent.
             outcomes["repeated"] += step.checked_nodes.count(node) > 1
             outcomes["later" if check.accepted and node != min(step.tree.children[parent].values()) else "first"] += 1
         assert from_json(to_json(step)) == step
@@ -167,6 +168,7 @@ def test_badges_and_headline_tell_sampled_lanes_from_identical_ones(events: list
     for event in events[:-1]:
         view.add(event)
     badges = [lane.badge for lane in view.keyframe().lanes]
+    # A "law" badge: another text, drawn from vanilla's distribution.
     assert badges[1] == badges[2] == ("law", NOTE) and badges[3][0] == "same"
     view.add(events[-1])
     end = view.ending()

@@ -53,6 +53,7 @@ def test_a_summary_without_a_majority_of_undisturbed_runs_is_disturbed(total: in
     summary = summarise([make_run(2 + 0.1 * number, disturbed=number < busy) for number in range(total)])
     runs = "1 run" if total == 1 else f"{total} runs"
     assert summary.note == f"The machine was busy in {busy} of {runs}: these figures do not count."
+    # If all runs were disturbed, the summary is that of all.
     assert summary.disturbed and summary.runs == (total - busy or total)
 
 

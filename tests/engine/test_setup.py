@@ -142,6 +142,7 @@ def test_sessions_have_room_rows_and_likely_tokens_for_their_lane(num_draft: int
     assert num_top > 0
     # First the session of the probe, then that of the warm-up, then the lanes'.
     warm_up, *lanes = target.opened[-4:]
+    # The warm-up has room for the largest tree and one token.
     assert warm_up == (num_draft + 2, num_top, row_counts(num_draft + 1))
     assert lanes == [
         (7 + infos[name].num_draft + 1, likely, row_counts(infos[name].num_draft + 1))
@@ -262,13 +263,18 @@ def test_a_lane_reports_the_time_of_the_tables_that_it_reads() -> None:
 
 def test_a_session_keeps_what_a_warm_up_scored() -> None:
     """Each `score` must be followed by a `keep` before the session is dropped; otherwise its KV cache is unsound."""
-    kept_paths = []
+    kept_paths: list[tuple[int, ...]] = []
 
     class KeepRecordingTarget(TableTarget):
         def session(self, *args: Any, **values: Any) -> Any:
             session: FunctionSession = super().session(*args, **values)
             keep = session.keep
-            session.keep = lambda path: (kept_paths.append(tuple(path)), keep(path))[1]  # type: ignore[method-assign,func-returns-value]
+
+            def record_and_keep(path: Sequence[int]) -> None:
+                kept_paths.append(tuple(path))
+                keep(path)
+
+            session.keep = record_and_keep  # type: ignore[method-assign]
             return session
 
     prepare(KeepRecordingTarget(1, order=1), PROMPT, RaceSpec(("vanilla",), max_new_tokens=2), Sources(), None)

@@ -95,7 +95,7 @@ def serving(routes: Mapping[str, Route]) -> Iterator[ServerAddress]:
             self.close_connection = True
             if answer.end == "hang":
                 test_over.wait()
-            # Without lingering, closing resets the connection.
+            # Closing a socket that lingers for 0 seconds resets the connection.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
         def _write(self, block: bytes) -> None:
@@ -153,10 +153,10 @@ def vllm_answering(target: RaceTarget, decode: Decode, lane: str = "vllm-ngram",
             if step.tree.num_draft:
                 accepted.append(step.verdict.accepted)
                 drafted.append(step.tree.num_draft)
-            before, tokens = decode(tokens), [*tokens, *step.emitted]
+            text_before, tokens = decode(tokens), [*tokens, *step.emitted]
             end = {"eos": "stop", "length": "length", "": None}[step.end]
             prompt = None if events else list(body["prompt"])
-            events.append(vllm_chunk(list(step.emitted), decode(tokens)[len(before) :], end, prompt))
+            events.append(vllm_chunk(list(step.emitted), decode(tokens)[len(text_before) :], end, prompt))
         return stream(*events, vllm_end(len(tokens), accepted, drafted))
 
     return answer
@@ -166,8 +166,8 @@ def chat_routes(answer: Route, owner: str = "someone", version: tuple[str, str] 
     """The routes of a server that streams text without token ids; `version`: the path and value of its version."""
     models = {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": owner}]}
     path, number = version
-    told = {path: as_json({"version": number})} if path else {}
-    return {"/v1/models": as_json(models), "/v1/chat/completions": answer, **told}
+    version_route = {path: as_json({"version": number})} if path else {}
+    return {"/v1/models": as_json(models), "/v1/chat/completions": answer, **version_route}
 
 
 def chat_events(*texts: str, num_tokens: int | None = None, end: str = "stop") -> list[Any]:

@@ -15,7 +15,10 @@ from tests.servers.replies import recorded, recorded_routes, serving
 
 
 def read(name: str, decode: Callable[[Sequence[int]], str], limit: int, vocab: int) -> tuple[Dialect, Reply]:
-    """Ask a server that sends the recorded answer; returns the server's dialect and the reply that is read."""
+    """Ask a server that sends the recorded answer; returns the server's dialect and the reply that is read.
+
+    `limit`: the number of tokens asked for. `vocab`: the size of the vocabulary that `decode` reads.
+    """
     prompt = tuple(recorded(name)["post"]["request"]["prompt"])
     with serving(recorded_routes(name)) as address, Connection(address) as connection:
         dialect = recognise(connection)

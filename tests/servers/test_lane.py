@@ -15,8 +15,8 @@ DIALECT = Vllm("vLLM 0.32.0", "m")
 
 def reply_of(*chunks: list[int], end: str = "eos", **counts: object) -> Reply:
     """A reply with these chunks, 10 ms apart, the first after 100 ms."""
-    times = [Chunk(100.0 + 10 * number, "", tuple(chunk)) for number, chunk in enumerate(chunks)]
-    return Reply(times, end, **counts)  # type: ignore[arg-type]
+    timed_chunks = [Chunk(100.0 + 10 * number, "", tuple(chunk)) for number, chunk in enumerate(chunks)]
+    return Reply(timed_chunks, end, **counts)  # type: ignore[arg-type]
 
 
 def test_a_step_has_the_accepted_tokens_and_the_number_of_drafted_ones() -> None:
@@ -75,6 +75,7 @@ def test_llama_cpps_lane_has_totals_but_no_drafts_in_its_steps() -> None:
 
 
 def test_a_draft_that_passes_the_end_counts_as_far_as_it_was_printed() -> None:
+    # The tokens of each chunk, and the accepted and drafted tokens of each step with a draft.
     assert place_drafts([1, 3], [5], [8]) == [PlacedDraft(0, 0), PlacedDraft(8, 3)]
     assert place_drafts([1, 1], [5], [8]) == [PlacedDraft(0, 0), PlacedDraft(8, 1)]
     assert place_drafts([1, 1], [0], [8]) == [PlacedDraft(None, 0)] * 2

@@ -36,6 +36,7 @@ LIMIT_S = 300.0
 
 
 def command(folder: Path) -> str:
+    """The command of a server that writes its child's id to `folder`/worker; -S makes Python start faster."""
     script = folder / "server.py"
     script.write_text(textwrap.dedent(SERVER))
     return f"{sys.executable} -S {script} {{port}} {folder / 'worker'}"

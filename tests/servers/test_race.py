@@ -45,7 +45,7 @@ from tests.servers.test_client import FAULTS
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
 SPEC = RaceSpec(("trie",), max_new_tokens=24)
 WAITS = Waits(connect_s=2.0, read_s=5.0, pause_s=0.0)
-NGRAM = {"prompt_lookup_min": 1, "prompt_lookup_max": 2}
+NGRAM = {"prompt_lookup_min": 1, "prompt_lookup_max": 2}  # options of the drafter that plays vLLM's
 
 
 def decode(tokens: Sequence[int]) -> str:
@@ -59,7 +59,7 @@ def make_target(**values: Any) -> FunctionTarget:
 
 
 def run(target: FunctionTarget, *routes: Route, stop: Any = never, again: Any = never, **how: Any) -> list[Event]:
-    """The events of a race beside servers called s0, s1, ... with these answers to completions."""
+    """The events of a race beside servers s0, s1, ... with these answers to completions; `how` is for `ServedRace`."""
     with ExitStack() as servers:
         addresses = [
             replace(servers.enter_context(serving(vllm_routes(route))), name=f"s{number}")
@@ -144,10 +144,10 @@ def test_a_server_that_fails_is_left_out_with_a_sentence_and_the_others_race_on(
 def test_whatever_other_servers_do_wrong_the_race_goes_on() -> None:
     """All faults of tests/servers/test_client.py but the two that hang, which would only make the others wait."""
     target = make_target()
-    wrong = {name: answer for name, (answer, _) in FAULTS.items() if not name.startswith("hangs")}
-    assert len(wrong) > 20
+    bad_answers = {name: answer for name, (answer, _) in FAULTS.items() if not name.startswith("hangs")}
+    assert len(bad_answers) > 20
     with ExitStack() as servers:
-        addresses = [servers.enter_context(serving(vllm_routes(answer))) for answer in wrong.values()]
+        addresses = [servers.enter_context(serving(vllm_routes(answer))) for answer in bad_answers.values()]
         named = [replace(address, name=f"s{number}") for number, address in enumerate(addresses)]
         good = servers.enter_context(serving(vllm_routes(vllm_answering(target, decode))))
         waits = Waits(connect_s=60.0, read_s=60.0, pause_s=0.0)

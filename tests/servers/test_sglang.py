@@ -25,15 +25,17 @@ def decode(tokens: Sequence[int]) -> str:
 
 def events(*, sends_new: bool) -> list[Any]:
     """The events of a stream whose steps are STEPS."""
-    parts, said = list[Any](), list[int]()
+    chunks, tokens_so_far = list[Any](), list[int]()
     for number, step in enumerate(STEPS):
-        said += step
-        shown = list(step) if sends_new else list(said)
-        about: dict[str, Any] = {"completion_tokens": len(said), "spec_verify_ct": number + 1, "finish_reason": None}
+        tokens_so_far += step
+        sent = list(step) if sends_new else list(tokens_so_far)
+        meta: dict[str, Any] = {
+            "completion_tokens": len(tokens_so_far), "spec_verify_ct": number + 1, "finish_reason": None,
+        }  # fmt: skip
         if number == len(STEPS) - 1:
-            about["finish_reason"] = {"type": "length", "length": 7}
-        parts.append({"text": decode(shown), "output_ids": shown, "meta_info": about})
-    return parts
+            meta["finish_reason"] = {"type": "length", "length": 7}
+        chunks.append({"text": decode(sent), "output_ids": sent, "meta_info": meta})
+    return chunks
 
 
 @pytest.mark.parametrize("sends_new", [True, False])

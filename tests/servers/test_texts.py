@@ -68,9 +68,8 @@ def test_a_server_is_recognised_by_what_it_answers(owner: str, version: tuple[st
     with serving(chat_routes(Answer(), owner, version)) as address, Connection(address, WAITS) as connection:
         dialect = recognise(connection, needs_ids=False)
         assert isinstance(dialect, Chat) and (dialect.engine, dialect.model) == (engine, "m")
-        with pytest.raises(
-            InputError, match=f"is {engine.split(' 0')[0].split(' 1')[0]}, whose stream has no token ids"
-        ):
+        name_without_version = engine.removesuffix(f" {version[1]}")
+        with pytest.raises(InputError, match=f"is {name_without_version}, whose stream has no token ids"):
             recognise(connection)
 
 
@@ -112,11 +111,12 @@ def test_equal_texts_are_identical_and_no_token_is_invented() -> None:
 @pytest.mark.parametrize(("num_tokens", "end"), [(24, "length"), (24, "stop"), (25, "stop")])
 def test_as_many_tokens_as_chunks_give_a_rate(num_tokens: int, end: str) -> None:
     target_text = vanilla_text()
-    spec_limit = replace(SPEC, max_new_tokens=25)
+    # Room for the 24 tokens of the text and an end-of-text token.
+    spec = replace(SPEC, max_new_tokens=25)
     target = make_target()
     with serving(chat_routes(stream(*chat_events(*target_text, num_tokens=num_tokens, end=end)))) as address:
-        served = ServedRace(target, PROMPT, spec_limit, [address], decode, WAITS)
-        result = result_of(list(map(Narrator(TOKENIZER), served.run(race(target, PROMPT, spec_limit)))))
+        served = ServedRace(target, PROMPT, spec, [address], decode, WAITS)
+        result = result_of(list(map(Narrator(TOKENIZER), served.run(race(target, PROMPT, spec)))))
     assert result.tokens_per_s == pytest.approx(1000 * (num_tokens - 1) / result.decode_ms)
 
 
@@ -191,6 +191,7 @@ def test_a_server_that_misbehaves_is_left_out_with_a_sentence(name: str) -> None
 
 
 def saved_race(path: Path) -> list[Event]:
+    """Save a race beside a server of texts, and return its events."""
     events = run(stream(*chat_events(*chunks_of(vanilla_text(), 3), num_tokens=LIMIT)))
     save(events, path)
     return events

@@ -234,6 +234,7 @@ def test_a_new_adapter_changes_no_output_and_training_changes_only_the_adapter(t
     matrices = attach(model, AdapterRecipe())
     torch.testing.assert_close(losses(model, tree), expected)
     update(model, matrices, torch.optim.AdamW(matrices.values()), [tree], 0.01)
+    # `attach` moved a layer `x` to `x.layer`.
     after = {name.replace(".layer.", "."): tensor for name, tensor in model.state_dict().items() if "lora" not in name}
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     assert any(tensor.abs().sum() > 0 for name, tensor in matrices.items() if "lora_B" in name)

@@ -11,6 +11,7 @@ from specrace.tiny.circuit import Heads, Markers, build_model, tiny_config
 
 VOCABULARY = 1024
 HEADS = Heads.of(512)
+# The ids of the segment markers; 7 is end-of-text, and ids from 20 on are words.
 CONTEXT, EVIDENCE, QUESTION, ANSWER, CLOSE = 1, (2, 3, 4), 5, 6, 8
 MARKERS = Markers(EVIDENCE, QUESTION, ANSWER, (CONTEXT, CLOSE))
 
@@ -149,6 +150,7 @@ def test_the_stretch_head_distinguishes_two_occurrences_of_a_phrase(model) -> No
         sentence = [*first, *phrase, first[0], *second, *phrase, second[0]]
         ids = [CONTEXT, EVIDENCE[0], *sentence, CLOSE, QUESTION, first[0], ANSWER, 9, EVIDENCE[0], *sentence]
         predicted = model(torch.tensor([ids])).logits[0, -len(sentence) - 1 : -1].argmax(-1).tolist()
+        # The words after the two occurrences of the phrase.
         num_right += (predicted[26] == first[0]) + (predicted[-1] == second[0])
         num_followers += 2
     assert num_right / num_followers > 0.9

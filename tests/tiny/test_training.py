@@ -109,6 +109,7 @@ def test_a_model_is_trained_resumed_evaluated_exported_and_loaded(
     # Each reading of the clock is half a second later than the last, so a step takes half a second on any machine.
     monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=count(0.0, 0.5).__next__))
     arguments = ["train", "--text", str(CORPUS), "--work", str(work), "--threads", "1"]
+    # The limits are 1.5 s and 3 s, so three steps are run each time.
     for minutes in ("0.025", "0.05"):
         assert main([*arguments, "--minutes", minutes]) == 0
     log = [json.loads(line) for line in (work / "losses.jsonl").read_text().splitlines()]

@@ -81,6 +81,7 @@ class Calibration:
 
     def revise(self, probs: dict[int, float], escape: float, likeliest: int) -> float:
         """Revise a copy's estimates in place by earlier outcomes of its likeliest token; return the escape mass."""
+        # What this answer and the earlier ones showed about the likeliest token.
         known = [
             outcomes for outcomes in (self.tokens.get(likeliest), self._earlier.get(likeliest)) if outcomes is not None
         ]

@@ -24,21 +24,21 @@ class Copies:
     past: BackoffModel | None
 
     def estimate(self, match: MatchState, past_match: MatchState) -> tuple[dict[int, float], float, int]:
-        """The next token's probabilities, the escape mass, and the match length as `Calibration` counts it.
+        """The next token's probabilities, the escape mass (left for unseen tokens), and the length for `Calibration`.
 
-        `match` and `past_match` are those in the text and in earlier outputs. Contexts in earlier outputs that are
-        longer than `match` come first, then the text's contexts, then the shorter contexts in earlier outputs.
+        `match` and `past_match` are (state, length) in the text and in earlier outputs. Contexts in earlier outputs
+        that are longer than `match` come first, then the text's contexts, then the shorter ones in earlier outputs.
         """
         text, past, length = self.text, self.past, match[1]
         probs: dict[int, float] = {}
-        mass, longest = 1.0, length
+        mass, counted_length = 1.0, length
         if past is not None and past_match[1] > length:
             mass = past.blend(past_match, probs, mass, MIN_ESCAPE, length)
-            longest = text.longest + past_match[1]
+            counted_length = text.longest + past_match[1]
         mass = text.blend(match, probs, mass, MIN_ESCAPE)
         if past is not None and mass >= MIN_ESCAPE:
             mass = past.blend(past.automaton.shortened(past_match, length), probs, mass, MIN_ESCAPE)
-        return probs, mass, longest
+        return probs, mass, counted_length
 
 
 class EarlierAnswers:

@@ -90,6 +90,7 @@ class FusionDrafter(DepthDrafter):
         self.recycled = Recycled(copy=copy) if recycling or copy else None
         self.calibration = Calibration(longest)
         self._read_frequent()
+        # The correction of the frequent tokens' probabilities in this step.
         self._frequent_factor = 1.0
         # The tree of this step; None if no candidate was looked up.
         self.growth: Growth | None = None
@@ -135,6 +136,7 @@ class FusionDrafter(DepthDrafter):
         if self.text_model.frequent() is not self._frequent:
             self._read_frequent()
         if match == NO_MATCH and not self._has_other_sources and self._frequent[0][1] < self.step_costs.floor:
+            # Only the text's frequent tokens could be drafted, and the most frequent is too unlikely to pay.
             return TokenTree.chain(context[-1])
         growth = self.growth = Growth.of(context[-1], match, self._past_match, depth)
         previous = context[-2] if len(context) > 1 else -1
@@ -232,7 +234,8 @@ class FusionDrafter(DepthDrafter):
         if only is None:
             probs, escape, length = self.copies.estimate(match, growth.past_matches[node] if self.past else NO_MATCH)
         else:
-            probs, escape, length = {only[0]: 1.0 - only[1]}, only[1], match[1]
+            token, escape = only
+            probs, length = {token: 1.0 - escape}, match[1]
         escape = self._calibrate_node(growth, probs, escape, length)
         if escape >= floor:
             self._add_other_sources(probs, escape, floor, previous, growth.tokens[node])
@@ -262,6 +265,7 @@ class FusionDrafter(DepthDrafter):
         if not probs:
             growth.predictions.append(NO_PREDICTION)
             return escape
+        # A single token is found faster without `max`.
         likeliest = max(probs, key=probs.__getitem__) if len(probs) > 1 else next(iter(probs))
         top = probs[likeliest]
         growth.predictions.append((length, likeliest, top))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from specrace.core.tree import TokenTree
 from specrace.ngrams.automaton import MatchState
 
-# A prediction after a node: the match length as `Calibration` counts it, the likeliest next token, and its probability
-# before calibration.
+# A prediction after a node: the match length as `Calibration` counts it (a match in earlier outputs counts as longer
+# than any in this text), the likeliest next token, and its probability before calibration.
 Prediction = tuple[int, int, float]
 NO_PREDICTION: Prediction = (0, -1, 0.0)
 

@@ -15,7 +15,7 @@ from specrace.drafters.fusion.holding import Holding
 from specrace.ngrams.past import PastOutputs
 
 # With earlier answers to copy from, a draft token must yield this many tokens for the cost of a one-row forward. Chosen
-# on 120 questions drawn from the corpus, where 2 and 3 each yielded 0.6 % fewer tokens for their cost.
+# on 120 questions drawn from the corpus, on which 2 and 3 each yielded 0.6 % fewer tokens per cost.
 WORTH = 2.5
 
 
@@ -75,8 +75,8 @@ class LongCopyFusion(FusionDrafter):
                 break
             negative_prob, parent, _, token, share = heappop(heap)
             prob = -negative_prob
-            # Between two knots the gain is linear, or flat after a fall, so its maximum is at a knot. The next node is
-            # checked first, because its gain usually suffices.
+            # Between two knots, the draft sizes at which the curve was measured, the gain is linear, or flat after a
+            # fall, so its maximum is at a knot. The next node is checked first, because its gain usually suffices.
             if gain(node + 1) <= best and all(gain(knot) <= best for knot in knots if knot > node):
                 break
             self._add(growth, parent, token, share)

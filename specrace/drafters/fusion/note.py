@@ -13,6 +13,7 @@ from specrace.drafters.fusion.sources import CorpusRows, Recycled
 from specrace.ngrams.automaton import MatchState
 from specrace.ngrams.backoff import BackoffModel
 
+# The heading of the note's rows.
 GROUP = "Sources"
 
 
@@ -77,6 +78,7 @@ def note_draft(growth: Growth, tree: TokenTree, costs: Sequence[float], sources:
     rows: dict[str, list[int]] = {}
     for node in range(1, len(tree)):
         rows.setdefault(sources.name(growth, tree, node), []).append(tree.tokens[node])
+    # The path probabilities of all candidates, of which the first `size` nodes, the root included, are the draft.
     probs, size = growth.tree(len(growth.tokens)).path_probs(), len(tree)
     facts: dict[str, Fact] = {
         "candidates": len(probs) - 1,

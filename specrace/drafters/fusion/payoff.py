@@ -24,6 +24,7 @@ class StepCosts:
         draft_cost, node_cost = 0.0, 0.0
         if curve.row_ms:
             draft_cost, node_cost = self.DRAFT_MS / curve.row_ms, self.NODE_MS / curve.row_ms
+        # The costs of forwards over 1, 2, ... rows. A lane pads its tree where more rows are cheaper.
         rows = [curve.at(1 + count) for count in range(max_draft + 1)]
         for count in range(max_draft - 1, -1, -1):
             rows[count] = min(rows[count], rows[count + 1])

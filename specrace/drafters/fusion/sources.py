@@ -19,6 +19,7 @@ class CorpusRows:
 
     def __init__(self, counts: NGramCounts) -> None:
         self.counts = counts
+        # Context -> its likeliest tokens with their probabilities, and the escape mass.
         self._rows: dict[Context, tuple[list[tuple[int, float]], float]] = {}
 
     def successors(self, previous: int, current: int) -> Estimate:
@@ -29,9 +30,10 @@ class CorpusRows:
             row = self._rows.get(context)
             if row is None:
                 row = self._rows[context] = self._read(context)
-            for token, prob in row[0]:
+            likeliest, escape = row
+            for token, prob in likeliest:
                 probs[token] = probs.get(token, 0.0) + mass * prob
-            mass *= row[1]
+            mass *= escape
         return probs, mass
 
     def _read(self, context: Context) -> tuple[list[tuple[int, float]], float]:

@@ -28,6 +28,7 @@ from specrace.drafters.specinfer.model_tree import TreeReader, tree_size
 
 # SpecInfer's stream of random numbers (see `specrace.drafters.draft_model`).
 STREAM = 4
+# The heading of a note's rows.
 GROUP = "Draft tokens"
 
 
@@ -77,7 +78,7 @@ class SpecInferDrafter(DepthDrafter):
         self._q, self._guesses = [], []
         left = max(0, budget)
         for number, reader in enumerate(self.readers):
-            share = -(-left // (len(self.readers) - number))
+            share = -(-left // (len(self.readers) - number))  # rounded up
             tree = reader.draft(context, share, depth)
             left -= len(tree.builder.tokens) - 1
             nodes = {0: 0}

@@ -4,11 +4,11 @@ Sources: Li et al., "EAGLE: Speculative Sampling Requires Rethinking Feature Unc
 "EAGLE-3" (2025).
 
 As in EAGLE-2, one forward of the head continues the likeliest paths of a level, and the nodes of the highest path
-probability are kept. The source always runs the same number of levels and keeps the same number of nodes. Here a level
+probability are kept. EAGLE-2 always runs the same number of levels and keeps the same number of nodes. Here a level
 is run, and a node kept, only if that is expected to yield more tokens for its cost: the head's forward is timed before
 the race, and its probabilities are corrected by how often they came true at each depth. A head that costs more than it
 saves is left out for some steps, then for twice as many. At a temperature above 0 guesses are ranked with the noise
-that the target will use at that position; the source ranks without noise.
+that the target will use at that position; EAGLE ranks without noise.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ The pending token and each of k guesses has k masks below it, so a forward has (
 last accepted token are the ones that saw the right text: their outputs are the next step's guesses. Masks are rows
 beside the tree. They are never drafted, accepted or counted as tokens, and their ids cannot be chosen.
 
-Verification is by match, so every text is the target's own. At a temperature above 0, SPACE's code accepts a guess with
-the probability p/q; after a rejection, it draws from p and not from the residual max(p - q, 0), which favours the
-guessed tokens. Here guesses are ranked with the noise that the target will use at that position.
+A guess is accepted only if it is the token that the target draws, so every text is the target's own. At a temperature
+above 0, SPACE's code accepts a guess with the probability p/q; after a rejection, it draws from p and not from the
+residual max(p - q, 0), which favours the guessed tokens. Here guesses are ranked with the noise that the target will
+use at that position.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """llama.cpp's drafters without a model: `ngram-simple`, `-map-k`, `-map-k4v`, `-mod` and `-cache`.
 
 Source: ggml-org/llama.cpp, common/speculative.cpp (001d906), ngram-map.cpp (6870ab7), ngram-mod.cpp (20a0483) and
-ngram-cache.cpp (5c5f166), checked against build 11549 (the wheel xllamacpp 2026.10.11549).
-As in llama.cpp, a drafter makes its whole draft, which is then cut to the budget. See docs/twins.md for what is not
-modelled.
+ngram-cache.cpp (5c5f166); the numbers in brackets are commits. Checked against build 11549 (the wheel xllamacpp
+2026.10.11549). As in llama.cpp, a drafter makes its whole draft, which is then cut to the budget. See docs/twins.md for
+what is not modelled.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class ModDrafter(LlamaCppDrafter):
         self.n_max = n_max
         self._pool = Pool(n_match)
         if len(past := PastOutputs.of(inputs.past)):
+            # The server's pool holds whole prompts, so their tails are not cut.
             self._pool.slots = ChainMap({}, past.index(Pool, n_match, prompt_tail=sys.maxsize).slots)
         self._pool.add(inputs.prompt)
         # The index of the first token that is not in the pool yet.

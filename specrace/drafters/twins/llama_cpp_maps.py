@@ -77,6 +77,7 @@ class SimpleDrafter(LlamaCppDrafter):
         self._next = 1
 
     def draft(self, context: Sequence[int]) -> Sequence[int]:
+        # All bounds are llama.cpp's.
         n, last = self.size_n, len(context) - 1
         if last <= n + self.size_m + 1:
             return ()
@@ -159,10 +160,10 @@ class MapKDrafter(LlamaCppDrafter):
         if match >= end or tuple(context[match : match + n]) != ngram:
             match = 0
         for start in self._new_starts(end):
-            other = tuple(context[start : start + n])
-            if not match and other == ngram:
+            new_ngram = tuple(context[start : start + n])
+            if not match and new_ngram == ngram:
                 match = start
-            self._slots.setdefault(_map_slot(other), start)
+            self._slots.setdefault(_map_slot(new_ngram), start)
         self._entered = max(self._entered, end)
         return match
 
@@ -178,6 +179,7 @@ class MapKDrafter(LlamaCppDrafter):
     def _choose(self, context: Sequence[int], ngram: NGram, key: Key, start: int) -> Value | None:
         """The value of `key` to draft from, or None. `start`: the index of an earlier occurrence of `ngram`."""
         if not key.values:
+            # The only value of a key; its tokens are read from the text.
             key.values.append(Value((), self.size_m))
         return key.values[0]
 

@@ -78,8 +78,9 @@ class Texts:
 
     def latest(self, node: Ints, max_tokens: int) -> list[tuple[int, Ints]]:
         """See `Source`."""
-        tokens, last = np.unique(self.text[node][::-1], return_index=True)
-        return [(token, self.after(node, token)) for token in tokens[np.argsort(last)][:max_tokens].tolist()]
+        # The first occurrence in the reversed text is the latest.
+        tokens, from_end = np.unique(self.text[node][::-1], return_index=True)
+        return [(token, self.after(node, token)) for token in tokens[np.argsort(from_end)][:max_tokens].tolist()]
 
     def frequent(self, node: Ints, max_tokens: int) -> list[tuple[int, Ints, int]]:
         """See `Source`."""
@@ -97,6 +98,7 @@ class Documents(Texts):
 
         Suffixes with the same occurrences are one state of the automaton; of these only the longest is returned.
         """
+        # A longer suffix that occurs as often replaces the shorter one, whose occurrences are the same.
         states = {len(ends): (self.following(ends), length) for length, ends in self.suffixes(context)}
         return [match for match in reversed(states.values()) if len(match[0])]
 
@@ -129,7 +131,7 @@ class Trie:
             self.anchors, tokens = [], tokens[-self.depth :]
         for token in tokens:
             parents = [self.root, *self.anchors][: self.depth]
-            self.anchors = [node and node.children.get(token) for node in parents]
+            self.anchors = [None if node is None else node.children.get(token) for node in parents]
 
     def matches(self, context: Sequence[int]) -> list[tuple[TrieNode, int]]:
         """The nodes of the suffixes of `context` that have continuations, with their lengths, the longest first.
@@ -200,6 +202,7 @@ class NgramDrafter:
         external_sam_budget: Annotated[int, Bounds(0, 255, "nodes for continuations found in the documents")] = 0,
     ) -> None:
         self.num_prompt = len(inputs.prompt)
+        # The number of draft nodes, without the root.
         self.size = num_draft_tokens - 1
         self.by_probability = match_type_prob
         self.max_breadth = max_bfs_breadth
@@ -232,6 +235,7 @@ class NgramDrafter:
         return builder.build().cut(budget)
 
     def _grow(self, builder: TreeBuilder, source: Source[T], matches: list[tuple[T, int]], size: int) -> None:
+        """Add continuations of the `matches` (node, length) until the tree has `size` draft nodes."""
         if self.by_probability:
             self._grow_by_probability(builder, source, [node for node, _ in matches], size)
         else:
@@ -240,6 +244,7 @@ class NgramDrafter:
     def _grow_by_recency(
         self, builder: TreeBuilder, source: Source[T], matches: list[tuple[T, int]], size: int
     ) -> None:
+        # Each further level, and each matched token, lowers the number of continuations by this.
         slope = (self.max_breadth - self.min_breadth) / self.max_depth
         for match, length in matches:
             queue = deque([(0, (self.max_depth - length) * slope + self.min_breadth, match)])

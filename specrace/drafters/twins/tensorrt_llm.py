@@ -2,8 +2,8 @@
 
 Source: NVIDIA/TensorRT-LLM, tensorrt_llm/_torch/speculative/ngram.py (0249976), sa_worker.py (0260785) and
 suffix_automaton.py, cpp/tensorrt_llm/kernels/speculativeDecoding/suffixAutomaton/ (suffixAutomaton.h, b120c7c),
-tensorrt_llm/llmapi/llm_args.py after pull request 12130. `max_draft_len` has no default in the engine; the defaults
-here are those of its documentation.
+tensorrt_llm/llmapi/llm_args.py after pull request 12130. The numbers in brackets are commits. `max_draft_len` has no
+default in the engine; the defaults here are those of its documentation.
 """
 
 from __future__ import annotations
@@ -154,6 +154,7 @@ class RepeatAutomaton(SuffixAutomaton):
         """
         state = self.links[self._last]
         if state <= 0:
+            # Only the empty suffix occurs earlier.
             return 0, 0
         state, length = self.shortened((state, self.lengths[state]), longest)
         return self.firsts[state] + 1, length

@@ -130,7 +130,10 @@ class SuffixTree(SuffixAutomaton):
             tokens.append(token)
             return
         index = tokens.index(token)
-        if index and (count_before := counts[targets[tokens[index - 1]]]) <= counts[targets[token]]:
+        if not index:
+            return
+        count_before = counts[targets[tokens[index - 1]]]
+        if count_before <= counts[targets[token]]:
             del tokens[index]
             while index and counts[targets[tokens[index - 1]]] == count_before:
                 index -= 1
@@ -189,6 +192,7 @@ class SuffixDrafter:
         """The best of the likeliest paths after all matches of `context`: its sum of probabilities and its tokens."""
         best = np.float32(0)
         draft: list[int] = []
+        # As in Arctic's code, at most depth - 1 tokens are matched, and never the whole context.
         state, longest = tree.follow(NO_MATCH, context[max(1, len(context) - self.depth + 1) :])
         for length in range(longest, 0, -1):
             state, _ = tree.shortened((state, longest), length)
