@@ -21,7 +21,10 @@ from specrace.model.loading import load_target
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line; each command sets `run`, the function to call with the work and the options."""
+    """The command line. Every command sets `run`, a function of the work and the options, except `convert`.
+
+    `convert` has neither a work folder nor a kind, so it sets `convert` instead.
+    """
     root = argparse.ArgumentParser(prog="python -m specrace.heads", description=__doc__)
     commands = root.add_subparsers(required=True)
 
@@ -49,12 +52,12 @@ def parser() -> argparse.ArgumentParser:
     export = add("export", _export, "write the head of the checkpoint, with its card")
     export.add_argument("--out", type=Path, help="default: head/ beside the checkpoint")
     add("card", _card, "print the card of the checkpoint's head")
-    other = commands.add_parser("convert", help="write a head, also a pickle, as safetensors in a layout of its kind")
-    other.set_defaults(convert=True)
-    other.add_argument("head", help="a folder with a head, or an id in the hub's cache")
-    other.add_argument("--layout", required=True, choices=LAYOUTS)
-    other.add_argument("--out", type=Path, required=True, help="a new folder")
-    other.add_argument("--model", help="the target, whose output rows are written too if vllm's layout needs them")
+    rewrite = commands.add_parser("convert", help="write a head, also a pickle, as safetensors in a layout of its kind")
+    rewrite.set_defaults(convert=True)
+    rewrite.add_argument("head", help="a folder with a head, or an id in the hub's cache")
+    rewrite.add_argument("--layout", required=True, choices=LAYOUTS)
+    rewrite.add_argument("--out", type=Path, required=True, help="a new folder")
+    rewrite.add_argument("--model", help="the target, whose output rows are written too if vllm's layout needs them")
     return root
 
 

@@ -1,9 +1,13 @@
 """Block drafters (DFlash, arXiv 2602.06036; DSpark, arXiv 2607.05147): one forward guesses several tokens at once.
 
 The target's hidden states are the context: the head reads them as keys and values only. A block of rows, the pending
-token and then masks, attends to the context and to itself in both directions. In DFlash the row of each mask guesses
-the token at its own position; in DSpark every row guesses the token after it, the pending token's row too. DSpark also
-adds to the logits a bias that depends on the previous token. Vd is the number of tokens that a head can draft.
+token and then masks (one learned embedding in place of the unknown tokens), attends to the context and to itself in
+both directions. In DFlash the row of each mask guesses the token at its own position; in DSpark every row, including
+the pending token's, guesses the token after it. DSpark also adds to the logits a bias that depends on the previous
+token.
+
+In shapes: L layers, H key-value heads of D numbers, T cache columns; d is the width of the hidden states, V the size of
+the vocabulary, and Vd the number of tokens that a head can draft.
 """
 
 from __future__ import annotations
@@ -30,13 +34,16 @@ if TYPE_CHECKING:
     from specrace.heads.compiled_layer import CompiledLayer
 
 Path = tuple[int, ...]
-# A cache that is full grows by this many states.
+# Every new cache has this many columns more than are needed at once.
 _GROWTH = 256
 
 
 @dataclass(frozen=True)
 class BlockLayer:
-    """A layer, the norm [d] of the block's rows before its attention, and its keys and values [d] -> [2 * H * D]."""
+    """A layer, the weights [d] of the norm of the block's rows before its attention, and its `keys_values`.
+
+    `keys_values`: the product [d] -> [2 * H * D] that computes keys and values without the queries.
+    """
 
     layer: DraftLayer
     before_attention: Tensor
@@ -46,15 +53,16 @@ class BlockLayer:
         """Write the keys and values of inputs [N, d] to a cache's columns [2, H, N, D]."""
         sizes, norms = self.layer.sizes, self.layer.head_norms
         assert norms is not None
+        _, key_norm = norms
         heads = self.keys_values(inputs).view(len(inputs), 2 * sizes.kv_heads, sizes.size)
         keys, values = heads.chunk(2, dim=1)
-        cache[0] = rotated(rms_norm(keys, norms[1], sizes.epsilon), rotation).transpose(0, 1)
+        cache[0] = rotated(rms_norm(keys, key_norm, sizes.epsilon), rotation).transpose(0, 1)
         cache[1] = values.transpose(0, 1)
 
 
 @dataclass(frozen=True)
 class Transition:
-    """DSpark's bias [Vd] of the logits after a token: that token's row in `rows` [V, r], and a product [r] -> [Vd]."""
+    """DSpark's bias [Vd] of the logits after a token: the token's row in `rows` [V, r], times `product` [r] -> [Vd]."""
 
     rows: Tensor
     product: Product
@@ -69,9 +77,10 @@ class Transition:
 class BlockNetwork:
     """The weights of a block head.
 
-    `join`: [levels * d] -> [d]; `context_norm`, `norm`, `mask`: [d]; `block_size`: the number of rows. `first`: the
-    first row that guesses a token, 0 in DSpark and 1 in DFlash. `embeddings` [V, d]: the head's own; None: the
-    target's.
+    `join` [levels * d] -> [d] makes one row of a token's hidden states, whose norm has the weights `context_norm` [d];
+    `norm` [d] belongs to the norm after the last layer. `mask` [d]: the masks' embedding. `block_size`: the number of
+    rows. `first`: the first row that guesses a token, 0 in DSpark and 1 in DFlash. `transition` is None in DFlash.
+    `embeddings` [V, d]: the head's own; None: the target's.
     """
 
     levels: Levels
@@ -105,13 +114,13 @@ class BlockHead:
         return self.network.block_size - self.network.first
 
     def after(self, prompt: Sequence[int], prefix: Prefix) -> PromptedBlock:
-        """The head after a prompt, whose `prefix` was read with this head's levels."""
+        """The head after a prompt; `prefix` has the prompt's hidden states at this head's levels."""
         return PromptedBlock(self, prompt, prefix)
 
     def read(self, features: Tensor, first: int, cache: Tensor) -> None:
-        """Write the context's keys and values of features [N, levels * d] at positions `first`, ... to a cache.
+        """Compute keys and values of the features [N, levels * d] from position `first` on, and write them to a cache.
 
-        `cache` [L, 2, H, T, D]: the states' columns are those of their positions.
+        `cache` [L, 2, H, T, D]: the column of a feature has the number of its position.
         """
         network, end = self.network, first + len(features)
         joined = network.join(features.to(cache.dtype))
@@ -123,8 +132,8 @@ class BlockHead:
     def guess(self, root: int, position: int, cache: Tensor, threads: int = 0) -> Tensor:
         """Float32 logits [depth, Vd] of the tokens after the pending token `root`, which is at `position`.
 
-        `cache` [L, 2, H, T, D] has the context's `position` columns, and at least two blocks more. The compiled layer
-        runs in `threads` threads; with 0, torch's layers run instead.
+        The context fills the first `position` columns of `cache` [L, 2, H, T, D]; at least two blocks more are free.
+        The compiled layer runs in `threads` threads; with 0, torch's layers run instead.
         """
         network, size = self.network, self.network.block_size
         pending = embed_tokens(self.target, network.embeddings, [root])
@@ -133,25 +142,27 @@ class BlockHead:
         if self.compiled is not None and threads:
             return self._compiled(rows, rotation, position, cache, threads)[network.first :]
         epsilon = network.layers[0].layer.sizes.epsilon
-        for number, part in enumerate(network.layers):
-            inputs = rms_norm(rows, part.before_attention, epsilon)
-            rows = part.layer.run(inputs, rows, rotation, None, cache[number, :, :, : position + size])
+        for number, block_layer in enumerate(network.layers):
+            inputs = rms_norm(rows, block_layer.before_attention, epsilon)
+            rows = block_layer.layer.run(inputs, rows, rotation, None, cache[number, :, :, : position + size])
         return network.output_layer.logits(rms_norm(rows[network.first :], network.norm, epsilon))
 
     def _compiled(
         self, rows: Tensor, rotation: tuple[Tensor, Tensor], position: int, cache: Tensor, threads: int
     ) -> Tensor:
-        """Logits [K, Vd] by the compiled layer, in which a row sees no later row of the same job.
+        """Logits [K, Vd] of the block's K rows by the compiled layer, where no row sees later rows of the same call.
 
-        So the block's keys and values are written as those of draft rows of an earlier job, which all rows see. In a
-        head of one layer they depend on the block's own embeddings alone.
+        So the block's keys and values are written beforehand, to columns of draft rows, which all rows see; the columns
+        that the call itself writes are hidden from all rows. Writing them beforehand is possible in a head of one layer
+        only, where they depend on the block's embeddings alone.
         """
         assert self.compiled is not None
-        (part,), size = self.network.layers, len(rows)
-        inputs = rms_norm(rows, part.before_attention, part.layer.sizes.epsilon)
-        part.store(inputs, rotation, cache[0, :, :, position : position + size])
+        (block_layer,), size = self.network.layers, len(rows)
+        inputs = rms_norm(rows, block_layer.before_attention, block_layer.layer.sizes.epsilon)
+        block_layer.store(inputs, rotation, cache[0, :, :, position : position + size])
         seen = torch.cat([torch.ones(size, size), torch.zeros(size, size)], 1).bool()
-        return self.compiled.run(rows, rotation, seen, cache[0, :, :, : position + 2 * size], threads)[1]
+        _, logits = self.compiled.run(rows, rotation, seen, cache[0, :, :, : position + 2 * size], threads)
+        return logits
 
     def new_cache(self, capacity: int) -> Tensor:
         """An empty cache for a context of `capacity` states and two blocks, [L, 2, H, T, D]."""
@@ -163,7 +174,10 @@ class BlockHead:
 
 
 class PromptedBlock:
-    """A head that has read the states of a prompt, one fewer than its tokens. No lane's time includes `prefill_ms`."""
+    """A head that has read the states of a prompt's `count` tokens, all but the last, which is the pending token.
+
+    `prefill_ms`: how long that took; no lane's time includes it.
+    """
 
     @torch.inference_mode()
     def __init__(self, head: BlockHead, prompt: Sequence[int], prefix: Prefix) -> None:
@@ -176,7 +190,7 @@ class PromptedBlock:
         self.prefill_ms = since_ms(began)
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> BlockSession:
-        """A session on a copy of the cache with room for `room` more tokens."""
+        """A session on a copy of the cache with room for `room` more tokens; `coupled`: see `Ranking`."""
         return BlockSession(self, params, room, coupled=coupled)
 
 
@@ -188,6 +202,7 @@ class BlockSession:
         network = prompted.head.network
         self._output_layer, self._transition = network.output_layer, network.transition
         self._ranking = Ranking(self._output_layer, params, self.head.target.vocab_size, coupled=coupled)
+        # How many tokens' states are in the cache.
         self._read = prompted.count
         self._cache = self.head.new_cache(self._read + room + _GROWTH)
         self._cache[..., : self._read, :] = prompted.cache[..., : self._read, :]
@@ -198,7 +213,7 @@ class BlockSession:
 
     @property
     def levels_per_forward(self) -> int:
-        """All depths."""
+        """How many depths of a tree one forward guesses: all."""
         return self.depth
 
     @property
@@ -226,20 +241,20 @@ class BlockSession:
             if self._transition is None:
                 # Paths of one length share their guesses.
                 depths = sorted({len(path) for path in paths})
-                rows = dict(zip(depths, self._guesses(self._logits[depths], depths, k), strict=True))
-                return [rows[len(path)] for path in paths]
+                by_depth = dict(zip(depths, self._guesses(self._logits[depths], depths, k), strict=True))
+                return [by_depth[len(path)] for path in paths]
             depths = [len(path) for path in paths]
-            before = [path[-1] if path else self._root for path in paths]
-            return self._guesses(self._logits[depths] + self._transition.after(before), depths, k)
+            last_tokens = [path[-1] if path else self._root for path in paths]
+            return self._guesses(self._logits[depths] + self._transition.after(last_tokens), depths, k)
 
     def _guesses(self, logits: Tensor, depths: Sequence[int], k: int) -> list[list[tuple[int, float]]]:
-        """The k likeliest tokens by logits [N, Vd] of the tokens after paths of these lengths."""
-        # The root is token number `_read`; its child is the next one.
+        """The k likeliest tokens and probabilities for each row of logits [N, Vd] after paths of these lengths."""
+        # The root is at position `_read`, its child at the next one.
         positions = [self._read + 1 + depth for depth in depths]
         return self._output_layer.likeliest(self._ranking.scores(logits, positions), k)
 
     def _commit(self) -> None:
-        """Read the features of the accepted tokens."""
+        """Read the queued features into the cache, which is enlarged if necessary."""
         if not self._features:
             return
         features = torch.cat(self._features)

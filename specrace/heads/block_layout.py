@@ -16,9 +16,9 @@ from specrace.heads.layer import DraftLayer, LayerSizes
 from specrace.heads.parts import HeadParts
 from specrace.model.forward.tapped import Levels, check_levels
 
-# Settings that change the forward in ways that are not implemented.
+# Settings of a config that change the forward in ways that are not implemented.
 _UNSUPPORTED = ("use_swa", "causal", "is_causal", "attention_bias", "attention_sink_bias", "attention_value_scale")
-# Tensors that speculators stores and a race does not need.
+# Tensors that the library speculators stores and a race does not need.
 _OF_TRAINING = ("verifier_norm.weight", "verifier_lm_head.weight", "confidence_head.proj.weight")
 _LAYER = re.compile(r"layers\.(\d+)\..*")
 
@@ -33,6 +33,7 @@ class BlockBuilder(HeadParts):
         check_levels(levels, self.target.num_layers, self.label)
         matches = [_LAYER.fullmatch(name) for name in self.checkpoint.tensors]
         count = 1 + max((int(match[1]) for match in matches if match), default=0)
+        # 0 if the block's first row, the pending token's, guesses too: by default in DSpark, which has a `markov_rank`.
         first = 0 if settings.get("sample_from_anchor", "markov_rank" in settings) else 1
         embeddings = self.own_embeddings("embed_tokens.weight")
         network = BlockNetwork(
@@ -55,9 +56,9 @@ class BlockBuilder(HeadParts):
                 f"{self.label} has blocks of one row, which guesses no token; give a head with longer ones."
             )
         if count == 1:
-            part = network.layers[0]
-            norms = {"before_attention": part.before_attention, "last": network.norm}
-            head.compiled = self.compiled(part.layer, network.output_layer, **norms)
+            (only_layer,) = network.layers
+            norms = {"before_attention": only_layer.before_attention, "last": network.norm}
+            head.compiled = self.compiled(only_layer.layer, network.output_layer, **norms)
         return head
 
     def _settings(self) -> dict[str, Any]:

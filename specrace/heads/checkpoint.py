@@ -1,7 +1,7 @@
-"""A head's checkpoint: its config and its tensors, read without running anything, and checked by name, shape and value.
+"""A head's checkpoint: its config and tensors, read without running code, and checked by name, shape and value.
 
-Safetensors are read first. A `.bin` or `.pt` file is a pickle; torch reads it with weights only, so that code in it is
-refused instead of run.
+Safetensors take precedence. A `.bin` or `.pt` file is a pickle; torch reads it with `weights_only`, which refuses code
+instead of running it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text
 
 CONFIG = "config.json"
-# A head is smaller than its target; a pickle beyond this is refused before it is read.
+# A larger file of weights is refused before it is read: no head is as large.
 MAX_BYTES = 8_000_000_000
 _MAX_CONFIG_BYTES = 1_000_000
 _HINT = "give a folder with a head's config.json and its weights"
@@ -59,7 +59,10 @@ class Checkpoint:
         return counts.most_common(1)[0][0]
 
     def size(self, name: str, default: int | None = None) -> int:
-        """A positive whole number of the config. Raises InputError for another value, or for none without a default."""
+        """A positive whole number from the config. Raises InputError for any other value.
+
+        If the config lacks it, `default` is returned, or InputError raised if that is None.
+        """
         value = self.config.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(f"{self.label} has the {name} {shorten(repr(value))} in its config; it must be 1 or more.")
@@ -81,7 +84,7 @@ class Checkpoint:
         return tensor
 
     def ignore(self, names: Iterable[str]) -> None:
-        """Count these tensors as used: formats store them, and a race does not need them."""
+        """Count these tensors as used: a layout stores them, but a race does not need them."""
         self.used.update(names)
 
     def check_all_used(self) -> None:
@@ -104,7 +107,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write config.json and model.safetensors into `folder`. Raises InputError if that fails."""
-    # Names may share a tensor, which safetensors does not store.
+    # Copied, because several names may share one tensor, which safetensors refuses to store.
     tensors = {name: tensor.contiguous().clone() for name, tensor in checkpoint.tensors.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +126,7 @@ def _read_config(folder: Path, label: str) -> dict[str, Any]:
         raise InputError(f"{label} has a config.json that is not JSON ({shorten(error)}); {_HINT}.") from error
     if not isinstance(config, dict):
         raise InputError(f"{label} has a config.json that is not an object; {_HINT}.")
-    # speculators writes the name of its own class there; its heads are known by their type.
+    # `auto_map` names classes to load. In heads made by the library speculators they are its own, which are not needed.
     if "auto_map" in config and "speculators_model_type" not in config:
         raise InputError(f"{label} comes with code of its own (auto_map), which is not run; {_HINT} without it.")
     return config

@@ -1,6 +1,6 @@
 """A head's only layer and its output layer in the compiled decoder: one call, in the decoder's threads.
 
-In torch the same takes two dozen calls in one thread, and costs more than twice as much.
+In torch the same takes two dozen calls in one thread, and more than twice as long.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from specrace.model.forward.compiled.job import KINDS, CompiledJob
 from specrace.model.forward.compiled.numbers import SILU
 from specrace.model.forward.compiled.records import LAYER
 
-# Level 0, the layer's inputs, is not wanted (-1); level 1, its outputs, comes first in the features.
+# The place of each level among the returned features: level 0, the layer's inputs, is not wanted (-1); level 1, its
+# outputs, comes first.
 _TAPS = (-1, 0)
 
 
 class CompiledLayer:
     """A head's layer, and the logits of the tokens that it can draft.
 
-    `before_attention`, `last`: weights [d] of norms, None if the head has no such norm. Raises ValueError for sizes
-    that are not whole vectors, and for unsupported or mixed dtypes.
+    `before_attention`, `last`: the weights [d] of the norms before the attention and after the layer, None for none;
+    `vector_width`: how many float32 one of the processor's vectors holds. Raises ValueError for sizes that are not
+    whole vectors, and for unsupported or mixed dtypes.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class CompiledLayer:
         return outputs, logits
 
     def _fill(self, layer: DraftLayer, output_layer: OutputLayer, kind: int, before_attention: Tensor | None) -> None:
-        """Fill in the fields that describe the layer."""
+        """Fill in the fields of the job that describe the layer."""
         job, sizes, linear = self._runner.fields, self._sizes, self._linear
         queries, keys = sizes.heads * sizes.size, sizes.kv_heads * sizes.size
         layer_bytes = self._runner.keep(torch.zeros(LAYER.itemsize, dtype=torch.uint8))
@@ -95,5 +97,5 @@ class CompiledLayer:
         job["taps"], job["feature_width"] = self._runner.keep(torch.tensor(_TAPS)).data_ptr(), sizes.width
 
     def _linear(self, weight: Tensor, bias: Tensor | None = None) -> tuple[int, int, int]:
-        """The addresses of a linear layer's weights, scales and biases."""
+        """The addresses of a linear layer's weights, scales (0: none) and biases (0: none)."""
         return self._runner.keep(weight.detach()).data_ptr(), 0, 0 if bias is None else self._runner.floats(bias)

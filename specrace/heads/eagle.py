@@ -1,9 +1,12 @@
 """EAGLE (arXiv 2401.15077, 2503.01840): one decoder layer that continues the target's hidden states token by token.
 
-A row of the head is a pair: the feature of position t and the token at t + 1. Its output stands for the feature of
-position t + 1, from which the target's output layer, or the head's own, gives the token at t + 2. Pairs with the
-target's own features are committed to the head's cache; draft rows, which read the head's own outputs, are
-overwritten by the next step. Vd is the number of tokens that a head can draft.
+A feature is a token's hidden states at the levels (depths of the target) that the head reads. A row of the head is a
+pair: the feature of position t and the token at t + 1. The row's output stands for the feature of position t + 1, from
+which the target's output layer, or the head's own, gives the token at t + 2. Pairs with the target's own features are
+committed to the head's cache; draft rows, which read the head's own outputs, are overwritten by the next step.
+
+In shapes: N rows, f numbers in a feature; H key-value heads of D numbers, T cache columns; d is the width of the hidden
+states, V the size of the vocabulary, and Vd the number of tokens that a head can draft.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from specrace.heads.compiled_layer import CompiledLayer
 
 Path = tuple[int, ...]
-# A cache that is full grows by this many pairs.
+# Every new cache of a session has this many columns more than are needed at once.
 _GROWTH = 256
 
 
@@ -57,10 +60,11 @@ class EagleNetwork(ABC):
 
 
 class EagleOne(EagleNetwork):
-    """EAGLE-1 and 2: a linear layer joins embedding and feature; the output is a feature after the target's norm."""
+    """EAGLE-1 and 2: a linear layer joins embedding and feature; outputs stand for states after the target's norm."""
 
     def __init__(self, layer: DraftLayer, rotations: Rotations, output_layer: OutputLayer, levels: Levels) -> None:
         self.layer, self.rotations, self.output_layer, self.levels = layer, rotations, output_layer, levels
+        # Set by the builder: [2d] -> [d].
         self.join: Product
 
     def enter(self, features: Tensor, embedded: Tensor, *, own: bool) -> tuple[Tensor, Tensor]:
@@ -78,13 +82,14 @@ class EagleThree(EagleNetwork):
 
     def __init__(self, layer: DraftLayer, rotations: Rotations, output_layer: OutputLayer, levels: Levels) -> None:
         self.layer, self.rotations, self.output_layer, self.levels = layer, rotations, output_layer, levels
+        # Set by the builder: the product [levels * d] -> [d], and the weights [d] of three norms.
         self.join: Product
         self.before_embedding: Tensor
         self.before_feature: Tensor
         self.norm: Tensor
-        # Options that some of speculators' heads set: the residual stream starts from the normalised feature; the next
-        # pair reads the output after the final norm; levels are normalised before they are joined, in G parts, with
-        # these weights [G, levels * d / G].
+        # Options of some heads made by the library speculators. `norm_residual`: the residual stream starts from the
+        # normalised feature. `norm_output`: the next pair reads the output after the final norm. `before_join`: weights
+        # [G, levels * d / G] of the norms of a feature's G parts before these are joined.
         self.norm_residual = self.norm_output = False
         self.before_join: Tensor | None = None
 
@@ -109,9 +114,10 @@ class EagleThree(EagleNetwork):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows for a head: features [N, f], and the token after each with the position of its pair.
+    """Rows for a head: features [N, f], the token after each feature, and the positions of the features.
 
-    `seen` [N, M + N]: which of M draft rows that were run before, and of these rows, a row sees.
+    `seen` [N, M + N]: which columns a row sees; the first M belong to draft rows that were run before in this step, the
+    others to these rows.
     """
 
     features: Tensor
@@ -137,7 +143,7 @@ class EagleHead:
         self.compiled: CompiledLayer | None = None
 
     def after(self, prompt: Sequence[int], prefix: Prefix) -> PromptedEagle:
-        """The head after the pairs of a prompt, whose `prefix` was read with this head's levels."""
+        """The head after the pairs of a prompt; `prefix` has the prompt's hidden states at this head's levels."""
         return PromptedEagle(self, prompt, prefix)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
@@ -166,10 +172,10 @@ class EagleHead:
 
 
 class PromptedEagle:
-    """A head that has read a prompt's pairs, one fewer than its tokens. No lane's time includes `prefill_ms`.
+    """A head that has read a prompt's `count` pairs, one fewer than its tokens.
 
     `output` [1, d] is the last pair's output, from which the first token after the prompt is guessed; None for a
-    prompt of one token, which has no pair.
+    prompt of one token, which has no pair. `prefill_ms`: how long reading took; no lane's time includes it.
     """
 
     @torch.inference_mode()
@@ -180,12 +186,13 @@ class PromptedEagle:
         self.output: Tensor | None = None
         if self.count:
             pairs = Pairs(prefix.features_at(head.levels), prompt[1:], range(self.count), in_order(self.count))
-            self.output = head.run(pairs, self.cache)[0][-1:]
+            outputs, _ = head.run(pairs, self.cache)
+            self.output = outputs[-1:]
         head.target.synchronize()
         self.prefill_ms = since_ms(began)
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> EagleSession:
-        """A session on a clone of the cache with room for `room` more tokens."""
+        """A session on a clone of the cache with room for `room` more tokens; `coupled`: see `Ranking`."""
         return EagleSession(self, params, room, coupled=coupled)
 
 
@@ -193,7 +200,8 @@ class EagleSession:
     """One lane's head: it takes the features of accepted tokens, and guesses what follows them.
 
     A path is the tokens after the pending token, the root. `likeliest` runs one forward of the head. `depth`: how many
-    tokens ahead the head can guess, here as many as there is room for.
+    tokens ahead the head can guess, here as many as there is room for. `levels_per_forward`: how many depths of a tree
+    one forward guesses.
     """
 
     depth = 1 << 30
@@ -207,7 +215,8 @@ class EagleSession:
         self._committed = prompted.count
         self._ranking = Ranking(self._network.output_layer, params, self.head.target.vocab_size, coupled=coupled)
         # The output of the last committed pair, if there is one, and its logits, if they are computed.
-        self._last, self._last_logits = prompted.output, cast("Tensor | None", None)
+        self._last = prompted.output
+        self._last_logits: Tensor | None = None
         # What was accepted and is not in the cache yet: features, and the tokens that they belong to.
         self._features: list[Tensor] = []
         self._tokens: list[int] = []
@@ -251,7 +260,7 @@ class EagleSession:
                 rows, logits = self._extend(paths, threads)
             if logits is None:
                 logits = self._network.output_layer.logits(self._network.leave(rows))
-            # The root is token number `committed`; its child is the next one.
+            # The root is at position `_committed`, its child at the next one.
             positions = [self._committed + 1 + len(path) for path in paths]
             return self._network.output_layer.likeliest(self._ranking.scores(logits, positions), k)
 
@@ -262,6 +271,7 @@ class EagleSession:
             return
         self._make_room(count)
         base = self._committed
+        # In a pair, a feature is followed by the next token; after the last accepted token comes the root.
         tokens = [*self._tokens[1:], self._root]
         pairs = Pairs(torch.cat(self._features), tokens, range(base, base + count), in_order(count))
         rows, logits = self.head.run(pairs, self._cache[:, :, : base + count], threads=threads)
@@ -270,18 +280,18 @@ class EagleSession:
         self._features, self._tokens = [], []
 
     def _extend(self, paths: Sequence[Path], threads: int) -> tuple[Tensor, Tensor | None]:
-        """Run the rows of paths, each of which continues a path that was run in this step; see `EagleHead.run`."""
-        first, count, base = len(self._columns), len(paths), self._committed
-        self._make_room(first + count)
-        seen = torch.zeros(count, first + count, dtype=torch.bool)
+        """Run a row for each path, whose parent was run before in this step; returns what `EagleHead.run` does."""
+        num_before, count, base = len(self._columns), len(paths), self._committed
+        self._make_room(num_before + count)
+        seen = torch.zeros(count, num_before + count, dtype=torch.bool)
         for row, path in enumerate(paths):
-            self._columns[path] = first + row
+            self._columns[path] = num_before + row
             for length in range(1, len(path) + 1):
                 seen[row, self._columns[path[:length]]] = True
         parents = torch.cat([self._outputs[path[:-1]] for path in paths])
         positions = [base + len(path) - 1 for path in paths]
         pairs = Pairs(parents, [path[-1] for path in paths], positions, seen)
-        columns = self._cache[:, :, : base + first + count]
+        columns = self._cache[:, :, : base + num_before + count]
         rows, logits = self.head.run(pairs, columns, own=True, threads=threads)
         for row, path in enumerate(paths):
             self._outputs[path] = rows[row : row + 1]

@@ -2,7 +2,10 @@
 
 Head i reads a state of the last accepted token, and the embeddings of the pending token and of the i draft tokens after
 it; it guesses the next token. Plain heads read the target's hidden state. Those of Hydra++ read the output of a prefix
-layer, which attends to the hidden states of the whole text. Vd is the number of tokens that a head can draft.
+layer, which attends to the hidden states of the whole text.
+
+In shapes: N rows; H key-value heads of D numbers, T cache columns; d is the width of the hidden states, V the size of
+the vocabulary, and Vd the number of tokens that a head can draft.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
 
 Path = tuple[int, ...]
-# A prefix layer's cache that is full grows by this many columns.
+# Every new cache of a session's prefix layer has this many columns more than are needed at once.
 _GROWTH = 256
 
 
@@ -33,8 +36,8 @@ _GROWTH = 256
 class HydraBlocks:
     """What one head does between its inputs and its output layer.
 
-    `first`: from the state and i + 1 embeddings side by side, [(i + 2) d], to the first block's update and what is
-    added to it, [2 d]; `others`: products [d] -> [d], each of whose outputs updates its input.
+    `first`: the product of head i from the state and i + 1 embeddings side by side, [(i + 2) d], to the first block's
+    update and residual, [2 d]. `others`: products [d] -> [d]; each computes an update of its own input.
     """
 
     first: Product
@@ -102,7 +105,7 @@ class HydraHead:
         return len(self.blocks)
 
     def after(self, prompt: Sequence[int], prefix: Prefix) -> PromptedHydra:
-        """The head after a prompt, whose `prefix` was read with this head's levels."""
+        """The head after a prompt; `prefix` has the prompt's hidden states at this head's levels."""
         return PromptedHydra(self, prompt, prefix)
 
     def guess(self, state: Tensor, paths: Sequence[Path]) -> Tensor:
@@ -118,9 +121,10 @@ class HydraHead:
 
 
 class PromptedHydra:
-    """A head after a prompt; `count` is the number of tokens that have a feature.
+    """A head after a prompt; `count` is the number of tokens with a feature: all but the last, the pending token.
 
-    `state` [1, d]: the last token's; None for a prompt of one token. `cache`: the prefix layer's, if there is one.
+    `state` [1, d]: that of the last of these tokens; None for a prompt of one token. `cache`: the prefix layer's, if
+    there is one. `prefill_ms`: how long reading took; no lane's time includes it.
     """
 
     @torch.inference_mode()
@@ -137,7 +141,7 @@ class PromptedHydra:
         self.prefill_ms = since_ms(began)
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> HydraSession:
-        """A session for one lane, whose prefix layer has room for `room` more tokens at first."""
+        """A session for one lane, whose cache at first has room for `room` more tokens; `coupled`: see `Ranking`."""
         return HydraSession(self, params, room, coupled=coupled)
 
 
@@ -153,7 +157,7 @@ class HydraSession:
             Ranking(output, params, self._target.vocab_size, coupled=coupled) for output in self.head.outputs
         ]
         self._state, self._count, self._cache = prompted.state, prompted.count, prompted.cache
-        # The number of tokens in the cache, and the features of later ones, which the prefix layer has not read yet.
+        # The number of tokens that the prefix layer has read, and the features of later ones.
         self._committed = prompted.count
         self._features: list[Tensor] = []
         self._root = 0
@@ -190,15 +194,15 @@ class HydraSession:
                 return [[] for _ in paths]
             guesses: dict[Path, list[tuple[int, float]]] = {}
             for depth in {len(path) for path in paths}:
-                level = [path for path in paths if len(path) == depth]
-                logits = self.head.guess(state, [(self._root, *path) for path in level])
-                # The pending token is number `count`; its child is the next one.
-                scores = self._rankings[depth].scores(logits, [self._count + 1 + depth] * len(level))
-                guesses.update(zip(level, self.head.outputs[depth].likeliest(scores, k), strict=True))
+                same_depth = [path for path in paths if len(path) == depth]
+                logits = self.head.guess(state, [(self._root, *path) for path in same_depth])
+                # The pending token is at position `_count`, its child at the next one.
+                scores = self._rankings[depth].scores(logits, [self._count + 1 + depth] * len(same_depth))
+                guesses.update(zip(same_depth, self.head.outputs[depth].likeliest(scores, k), strict=True))
         return [guesses[path] for path in paths]
 
     def _read(self) -> Tensor | None:
-        """The state of the last accepted token, after the prefix layer, if there is one, has read what was queued."""
+        """The last accepted token's state, None if there is none; a prefix layer first reads the queued features."""
         layer = self.head.prefix_layer
         if layer is not None and self._cache is not None and self._features:
             features = torch.cat(self._features)
@@ -210,7 +214,7 @@ class HydraSession:
         return self._state
 
     def _grown(self, cache: Tensor, room: int) -> Tensor:
-        """A copy of the committed columns with room for `room` more tokens, and then `_GROWTH`."""
+        """A new cache with the committed columns of `cache` and room for `room` + `_GROWTH` more tokens."""
         assert self.head.prefix_layer is not None
         grown = self.head.prefix_layer.new_cache(self._committed + room + _GROWTH, self._target)
         grown[:, :, : self._committed] = cache[:, :, : self._committed]

@@ -16,11 +16,15 @@ from specrace.heads.product import Product
 
 # How many positions' rotations are computed at first; a longer text gets twice as many as it needs.
 _FIRST_POSITIONS = 1024
+# The settings of a config that determine rotary positions.
 _ROTARY = ("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings")
 
 
 class LayerSizes:
-    """The sizes of a head's layer, from its config."""
+    """The sizes of a head's layer, from its config.
+
+    `width` (d): the hidden states; `hidden`: inside the MLP; `size` (D): one attention head.
+    """
 
     def __init__(self, checkpoint: Checkpoint, target_config: Any) -> None:
         self.width = checkpoint.size("hidden_size", target_config.hidden_size)
@@ -42,9 +46,9 @@ class DraftLayer:
         inputs: int,
         product: Callable[[Tensor], Product],
     ) -> None:
-        """Take the layer's tensors, named `prefix`..., from the checkpoint; attention reads rows of `inputs` numbers.
+        """Take the tensors whose names begin with `prefix` from the checkpoint.
 
-        `product` makes a linear layer from a weight.
+        `inputs`: the width e of the rows that attention reads. `product` makes a linear layer from a weight.
         """
         take, width = checkpoint.take, sizes.width
         self.sizes = sizes
@@ -66,8 +70,8 @@ class DraftLayer:
         """The layer's output [N, d].
 
         `inputs` [N, e] enter the attention, `rows` [N, d] are the residual stream; `rotation`: cosines and sines
-        [N, 1, D]. `cache` [2, H, T, D] ends with the rows' own columns, which are written here; `mask` [N, T] is added
-        to the scores, None for a single row.
+        [N, 1, D]. `cache` [2, H, T, D] has H key-value heads and T columns; the last N are the rows' own, which are
+        written here. `mask` [N, T] is added to the scores; None: every row sees all columns.
         """
         sizes, count = self.sizes, len(rows)
         total = sizes.heads + 2 * sizes.kv_heads
@@ -90,10 +94,10 @@ class DraftLayer:
 
 
 class Rotations:
-    """Cosines and sines of rotary positions; the first half of the sines is negated."""
+    """Cosines and sines of rotary positions; the first half of the sines is negated, as `rotated` needs them."""
 
     def __init__(self, checkpoint: Checkpoint, target_config: Any, sizes: LayerSizes) -> None:
-        """Read the rotary settings of the head's config, and where it has none, of the target's."""
+        """Read the rotary settings of the head's config; those that it lacks are the target's."""
         config = checkpoint.config
         values: dict[str, Any] = {
             name: config.get(name, getattr(target_config, name, None))
@@ -101,6 +105,7 @@ class Rotations:
             if config.get(name, getattr(target_config, name, None)) is not None
         }
         if not any(name in config for name in ("rope_theta", "rope_scaling", "rope_parameters")):
+            # All are the target's then, whose `rope_parameters` include the base.
             values.pop("rope_theta", None)
         self._module = LlamaRotaryEmbedding(_rotary_config(values, sizes))
         self._table: tuple[Tensor, Tensor] | None = None
@@ -133,7 +138,7 @@ def _rotary_config(values: Mapping[str, Any], sizes: LayerSizes) -> LlamaConfig:
 
 
 def rotated(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Heads [N, H, D] at the positions of `rotation`, cosines and sines [N, 1, D]; see `Rotations`."""
+    """Heads [N, H, D], rotated by cosines and sines [N, 1, D] from `Rotations`."""
     cos, sin = rotation
     return heads * cos + heads.roll(heads.shape[-1] // 2, -1) * sin
 
@@ -146,9 +151,9 @@ def rms_norm(rows: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 def tree_mask(seen: Tensor, committed: int, dtype: torch.dtype) -> Tensor | None:
-    """The additive mask [N, committed + M] of rows that see all committed columns and the nodes `seen`, bool [N, M].
+    """The additive mask [N, committed + M] of rows that see all committed columns, and of the M others those in `seen`.
 
-    None for a row that sees everything.
+    `seen`: bool [N, M]. None if every row sees everything.
     """
     if bool(seen.all()):
         return None

@@ -42,7 +42,7 @@ def build_head(checkpoint: Checkpoint, target: Target) -> Head:
 
 
 def with_output_rows(checkpoint: Checkpoint, target: Target) -> Checkpoint:
-    """A Medusa head whose output layers are the target's rows, if it has none; other heads as they are.
+    """Give a Medusa head without output layers copies of the target's rows; other heads are returned unchanged.
 
     Raises InputError if the head does not fit the target.
     """
@@ -52,6 +52,7 @@ def with_output_rows(checkpoint: Checkpoint, target: Target) -> Checkpoint:
     weight, _ = target_rows(target, checkpoint.label)
     ids = read_shortlist(checkpoint, target)
     rows = (weight if ids is None else weight[ids]).to(checkpoint.dtype)
+    # In Medusa's layout, a head's output layer has the number after that of its last block.
     names = [f"{number}.{len(blocks)}.weight" for number, blocks in enumerate(head.blocks)]
     config = {**checkpoint.config, "vocab_size": target.vocab_size}
     return replace(checkpoint, config=config, tensors=dict.fromkeys(names, rows) | checkpoint.tensors)
@@ -61,7 +62,7 @@ class _HeadBuilder(HeadParts):
     """Builds a head of any kind."""
 
     def build(self) -> Head:
-        """The head, of the kind that its tensors' names tell."""
+        """The head; the names of its tensors say of which kind it is."""
         self._check_fingerprint()
         names = self.checkpoint.tensors.keys()
         kind = kind_of(names)
@@ -122,14 +123,15 @@ class _HeadBuilder(HeadParts):
 
     def _before_join(self, num_levels: int) -> Tensor | None:
         """The weights of the norms before the levels are joined: one for all levels, or one for each, or none."""
-        is_joint, is_each = (bool(self.checkpoint.config.get(name)) for name in ("norm_before_fc", "fc_norm"))
-        if is_joint and is_each:
+        config = self.checkpoint.config
+        has_one_norm, has_norms = bool(config.get("norm_before_fc")), bool(config.get("fc_norm"))
+        if has_one_norm and has_norms:
             raise InputError(
                 f"{self.label} sets norm_before_fc and fc_norm, which exclude each other; set one of them."
             )
-        if is_joint:
+        if has_one_norm:
             return self.placed("input_norm.weight", num_levels * self.width)[None]
-        if is_each:
+        if has_norms:
             return torch.stack([self.placed(f"fc_norm.{level}.weight", self.width) for level in range(num_levels)])
         return None
 
@@ -164,17 +166,17 @@ class _HeadBuilder(HeadParts):
             )
         matches = [match for name in self.checkpoint.tensors if (match := HYDRA_BLOCK.fullmatch(name))]
         num_heads = 1 + max(int(match[1]) for match in matches)
-        # Hydra++'s blocks have odd numbers, because its code counts the dropout before each.
+        # Block numbers have gaps in Hydra++, whose code also counts the dropout before each block.
         first, *others = sorted({int(match[2]) for match in matches})
         blocks, outputs = list[HydraBlocks](), list[OutputLayer]()
         for head in range(num_heads):
-            linear, kept = (f"hydra_mlp.{head}.{first}.{name}" for name in ("linear", "res_connection"))
+            linear, residual = (f"hydra_mlp.{head}.{first}.{name}" for name in ("linear", "res_connection"))
             inputs = (head + 2) * width
-            weight = torch.cat([take(f"{name}.weight", width, inputs) for name in (linear, kept)])
-            bias = torch.cat([take(f"{name}.bias", width) for name in (linear, kept)])
+            weight = torch.cat([take(f"{name}.weight", width, inputs) for name in (linear, residual)])
+            bias = torch.cat([take(f"{name}.bias", width) for name in (linear, residual)])
             later = [self._block(f"hydra_mlp.{head}.{block}.linear") for block in others]
             blocks.append(HydraBlocks(self.product(weight, bias), later))
-            # Hydra++ has a dropout before the output layer, which its code counts.
+            # For the same reason, the output layer of Hydra++ is number 1, after its dropout.
             plain, after_dropout = f"hydra_lm_head.{head}.weight", f"hydra_lm_head.{head}.1.weight"
             outputs.append(self.output_layer(after_dropout if after_dropout in self.checkpoint else plain))
         return HydraHead(
@@ -213,6 +215,7 @@ class _HeadBuilder(HeadParts):
 def aux_levels(config: Mapping[str, Any], num_layers: int) -> Levels:
     """The levels that an EAGLE-3 head reads: its config's, or those of the reference code.
 
-    The latter are levels 2, L // 2 and L - 3 of L layers. Raises InputError if the config has no list of numbers there.
+    The reference code reads levels 2, L // 2 and L - 3 of L layers. Raises InputError if the config's levels are not a
+    list of numbers.
     """
     return tuple(explicit_levels(config)) or (2, num_layers // 2, num_layers - 3)

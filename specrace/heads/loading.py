@@ -27,7 +27,7 @@ def read_head(location: str | Path) -> Checkpoint:
 
 
 def convert(location: str | Path, layout: str, out: Path, target: Target | None = None) -> str:
-    """Write a head in another layout of its kind (see `naming`); returns a line that says where.
+    """Write a head to `out` in another layout of its kind (see `naming`); returns a line that says where.
 
     With a `target`, a Medusa head that uses the target's output rows gets a copy of them. Raises InputError for a head
     that cannot be read or has no such layout, and if `out` is a head's folder already.
@@ -69,6 +69,7 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
             heads[name] = head
     for folder in shipped:
         head = build_head(read_checkpoint(folder), target)
+        # The heads that were chosen before take precedence.
         heads = {name: head for name, kind in kinds.items() if kind == head.kind} | heads
     target.heads = dict(heads)
 

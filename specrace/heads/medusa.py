@@ -1,8 +1,9 @@
 """Medusa (arXiv 2401.10774): heads beside the target's output layer, each of which guesses one position further ahead.
 
 Head i reads the last accepted token's hidden state and guesses the token i + 2 places after it, whatever the tokens in
-between. The first place after it is the target's own choice, the pending token. Vd is the number of tokens that a
-head can draft.
+between. The first place after it is the target's own choice, the pending token.
+
+In shapes, d is the width of the hidden states, and Vd the number of tokens that a head can draft.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class MedusaHead:
         return len(self.blocks)
 
     def after(self, prompt: Sequence[int], prefix: Prefix) -> PromptedMedusa:
-        """The head after a prompt, whose `prefix` was read with this head's levels."""
+        """The head after a prompt; `prefix` has the prompt's hidden states at this head's levels."""
         return PromptedMedusa(self, prompt, prefix)
 
     def guess(self, feature: Tensor) -> list[Tensor]:
@@ -67,9 +68,10 @@ class MedusaHead:
 
 
 class PromptedMedusa:
-    """A head after a prompt, of which it keeps the last feature [1, d], or None for a prompt of one token.
+    """A head after a prompt; `count` is the number of tokens with a feature: all but the last, the pending token.
 
-    `count` is the number of tokens that have a feature.
+    `feature` [1, d]: that of the last of these tokens; None for a prompt of one token. `prefill_ms`: how long this
+    took; no lane's time includes it.
     """
 
     def __init__(self, head: MedusaHead, prompt: Sequence[int], prefix: Prefix) -> None:
@@ -79,7 +81,7 @@ class PromptedMedusa:
         self.prefill_ms = since_ms(began)
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> MedusaSession:
-        """A session for one lane; it needs no `room`."""
+        """A session for one lane; it needs no `room`. `coupled`: see `Ranking`."""
         return MedusaSession(self, params, coupled=coupled)
 
 
@@ -91,11 +93,12 @@ class MedusaSession:
         vocab_size = self.head.target.vocab_size
         self._rankings = [Ranking(output, params, vocab_size, coupled=coupled) for output in self.head.outputs]
         self._feature, self._count = prompted.feature, prompted.count
+        # Of every depth, [1, Vd]; empty until this step's first `likeliest`.
         self._logits: list[Tensor] = []
 
     @property
     def levels_per_forward(self) -> int:
-        """All depths, because none reads the others' tokens."""
+        """How many depths of a tree one forward guesses: all, because none reads the others' tokens."""
         return self.depth
 
     @property
@@ -123,7 +126,7 @@ class MedusaSession:
                 self._logits = self.head.guess(self._feature.to(target.dtype))
             guesses: dict[int, list[tuple[int, float]]] = {}
             for depth in {len(path) for path in paths}:
-                # The pending token is number `count`; its child is the next one.
+                # The pending token is at position `_count`, its child at the next one.
                 scores = self._rankings[depth].scores(self._logits[depth], [self._count + 1 + depth])
                 guesses[depth] = self.head.outputs[depth].likeliest(scores, k)[0]
         return [guesses[len(path)] for path in paths]

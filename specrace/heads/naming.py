@@ -1,8 +1,8 @@
 """The names that published layouts give to the same tensors and sizes: read into one set of names, and written back.
 
-Five layouts are their authors' own: Medusa, Hydra, EAGLE-1 and 2, EAGLE-3, and block drafters. That of masks is ours,
-because SPACE stores them among its target's embeddings. vLLM renames Medusa's tensors, and the library speculators
-those of EAGLE-3, whose layer's config it nests. `read_names` gives all of them the authors' names.
+Five layouts are their authors' own: Medusa, Hydra, EAGLE-1 and 2, EAGLE-3, and block drafters. The layout of masks is
+ours, because SPACE stores its masks among the target's embeddings. vLLM renames Medusa's tensors. The library
+speculators renames those of EAGLE-3, and nests the config of the layer. `read_names` restores the authors' names.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 from specrace.core.errors import InputError, shorten
 from specrace.heads.checkpoint import Checkpoint
 
+# Names of tensors; the groups are the number of the head and, if there is one, that of the block in it.
 MEDUSA_BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
 HYDRA_BLOCK = re.compile(r"hydra_mlp\.(\d+)\.(\d+)\.linear\.weight")
 _VLLM_BLOCK = re.compile(r"blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)")
@@ -27,7 +28,9 @@ _MEDUSA_OUTPUT = re.compile(r"(\d+)\.(\d+)\.weight")
 _PREFIXES = ("medusa_head.", "medusa_heads.")
 # vLLM's names for the sizes of a Medusa head, and the authors' names.
 _VLLM_SIZES = {"num_heads": "medusa_num_heads", "num_hidden_layers": "medusa_num_layers"}
+# The prefix of a layer's tensors: in Llama and in speculators, and in EAGLE-3's own code.
 _LAYER, _OLD_LAYER = "layers.0.", "midlayer."
+# The setting that lists the layers whose hidden states a head reads.
 _AUX = "eagle_aux_hidden_state_layer_ids"
 # The fields of speculators' own config; all others describe the layer.
 _SPECULATORS_FIELDS = frozenset(
@@ -69,7 +72,7 @@ def kind_of(names: Collection[str]) -> str:
 def read_names(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with its authors' names and a flat config. Raises InputError for an unsupported setting."""
     config: dict[str, Any] = dict(checkpoint.config)
-    # It names speculators' own class.
+    # `auto_map` names the class of the library speculators that reads the head.
     config.pop("auto_map", None)
     nested = config.pop("transformer_layer_config", None)
     if isinstance(nested, dict):
@@ -101,12 +104,12 @@ def write_names(checkpoint: Checkpoint, layout: str) -> Checkpoint:
 
 
 def _from_vllm(checkpoint: Checkpoint) -> Checkpoint:
-    """A Medusa head with its authors' names. vLLM's blocks may lack biases, and all heads may share an output layer."""
+    """Rename a Medusa head of vLLM's. Its blocks may lack biases, and its heads may share one output layer."""
     config, tensors = dict(checkpoint.config), checkpoint.tensors
     if config.pop("logit_scale", 1.0) != 1.0:
         raise InputError(f"{checkpoint.label} scales its logits (logit_scale), which is not built; give another head.")
     blocks = [match for name in tensors if (match := _VLLM_BLOCK.fullmatch(name))]
-    num_heads, num_blocks = (1 + max(int(match[place]) for match in blocks) for place in (1, 2))
+    num_heads, num_blocks = (1 + max(int(match[group]) for match in blocks) for group in (1, 2))
     is_shared, has_bias = config.pop("original_lm_head", False), config.pop("medusa_fc_bias", False)
     draft_vocab_size, ids = config.pop("truncated_vocab_size", None), tensors.get("token_map")
     is_short = draft_vocab_size is not None and draft_vocab_size != config.get("vocab_size") and ids is not None
@@ -126,21 +129,21 @@ def _from_vllm(checkpoint: Checkpoint) -> Checkpoint:
     if is_short and ids is not None:
         renamed["d2t"] = ids.reshape(-1).long() - torch.arange(ids.numel())
         config["draft_vocab_size"] = draft_vocab_size
-    for theirs, ours in _VLLM_SIZES.items():
-        if theirs in config:
-            config[ours] = config.pop(theirs)
+    for vllm_name, name in _VLLM_SIZES.items():
+        if vllm_name in config:
+            config[name] = config.pop(vllm_name)
     return Checkpoint(checkpoint.label, config, renamed)
 
 
 def _cut(rows: Tensor, ids: Tensor | None) -> Tensor:
-    """The rows of the tokens `ids`, as vLLM takes them from a matrix of all tokens; all rows if an id has none."""
+    """The rows of the tokens `ids`, as vLLM cuts them out; all rows if they are cut out already, or an id has none."""
     if ids is None or len(rows) <= ids.numel() or not 0 <= int(ids.min()) <= int(ids.max()) < len(rows):
         return rows
     return rows[ids.reshape(-1).long()]
 
 
 def _to_vllm(checkpoint: Checkpoint) -> Checkpoint:
-    """A Medusa head with vLLM's names. Raises InputError if it uses its target's output layer: vLLM's has its own."""
+    """A Medusa head with vLLM's names. Raises InputError if it has no output layer of its own, which vLLM needs."""
     config, outputs = dict(checkpoint.config), dict[int, Tensor]()
     tensors = dict[str, Tensor]()
     for name, tensor in checkpoint.tensors.items():
@@ -174,7 +177,7 @@ def _to_vllm(checkpoint: Checkpoint) -> Checkpoint:
         tensors |= {f"lm_heads.{head}.weight": tensor for head, tensor in outputs.items()}
     heads = [match for name in checkpoint.tensors if (match := MEDUSA_BLOCK.fullmatch(name))]
     config["num_heads"], config["num_hidden_layers"] = (
-        1 + max(int(match[place]) for match in heads) for place in (1, 2)
+        1 + max(int(match[group]) for match in heads) for group in (1, 2)
     )
     for name in ("draft_vocab_size", *_VLLM_SIZES.values()):
         config.pop(name, None)
@@ -230,7 +233,8 @@ def explicit_levels(config: Mapping[str, Any]) -> list[int]:
     """The levels that the config of an EAGLE-3 head names; empty if it leaves them to the default.
 
     `eagle_config` (SGLang, SpecForge) names layers by their outputs, which enter the next layer, so a level is one more
-    than its number. At the top of a config (vLLM, speculators) the numbers are levels. Raises InputError for others.
+    than its number. At the top of a config (vLLM, speculators) the numbers are levels. Raises InputError for anything
+    but a list of numbers.
     """
     nested = config.get("eagle_config")
     outputs = nested.get(_AUX) if isinstance(nested, dict) else None
@@ -240,6 +244,7 @@ def explicit_levels(config: Mapping[str, Any]) -> list[int]:
     return [number + 1 for number in numbers] if outputs else list(numbers)
 
 
+# Kind -> layout -> the function that writes it; `replace` copies the checkpoint as it is.
 _WRITERS: dict[str, dict[str, Callable[[Checkpoint], Checkpoint]]] = {
     "medusa": {"medusa": replace, "vllm": _to_vllm},
     "hydra": {"hydra": replace},

@@ -21,7 +21,7 @@ from specrace.model.target import Target
 
 
 class OutputLayer:
-    """Maps hidden rows [N, d] to logits [N, Vd] of the tokens `ids`, int64 [Vd]; None: all tokens of the target."""
+    """Maps hidden rows [N, d] to logits [N, Vd] of the tokens `ids`, int64 [Vd], or of all V tokens if that is None."""
 
     def __init__(self, product: Product, ids: Tensor | None) -> None:
         self.product, self.ids = product, ids
@@ -32,8 +32,8 @@ class OutputLayer:
 
     def likeliest(self, scores: Tensor, k: int) -> list[list[tuple[int, float]]]:
         """For each row of scores [N, Vd] the k best tokens and their probabilities, the best first."""
-        probs, places = scores.softmax(dim=-1).topk(min(k, scores.shape[-1]), dim=-1)
-        tokens = places if self.ids is None else self.ids[places]
+        probs, indices = scores.softmax(dim=-1).topk(min(k, scores.shape[-1]), dim=-1)
+        tokens = indices if self.ids is None else self.ids[indices]
         return [
             list(zip(row, values, strict=True)) for row, values in zip(tokens.tolist(), probs.tolist(), strict=True)
         ]
@@ -44,8 +44,9 @@ class Ranking:
 
     At temperature 0, by logit. Otherwise the target's choice is the maximum of log-probability plus noise, and
     the noise of a position is known before the choice. Adding it to the head's own logits makes both choose the same
-    token with a probability of at least (1 - d) / (1 + d), where d is the total variation distance of the two
+    token with a probability of at least (1 - t) / (1 + t), where t is the total variation distance of the two
     distributions (arXiv 2408.07978). Without the noise they would agree only as often as two independent draws.
+    If `coupled` is false, no noise is added.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Ranking:
         self._sampler = Sampler(params) if coupled and params.temperature else None
 
     def scores(self, logits: Tensor, positions: Sequence[int]) -> Tensor:
-        """What to rank by, [N, Vd], from logits [N, Vd] of the tokens at absolute `positions`."""
+        """What to rank by, [N, Vd], from a head's logits [N, Vd] for the tokens at absolute `positions`."""
         if not self._params.temperature:
             return logits
         logits = logits / max(self._params.temperature, 1e-6)
@@ -80,7 +81,8 @@ def target_rows(target: Target, label: str) -> tuple[Tensor, Tensor | None]:
 def read_shortlist(checkpoint: Checkpoint, target: Target) -> Tensor | None:
     """The ids [Vd] of the tokens that a head can draft, int64, ascending; None for the whole vocabulary.
 
-    Raises InputError unless they lie in the target's vocabulary, agree with `t2d`, and include an end token.
+    Raises InputError unless they lie in the target's vocabulary, include an end token, and are those that `t2d`, bool
+    [V], marks, if the checkpoint has it.
     """
     label, vocab_size = checkpoint.label, target.vocab_size
     count = checkpoint.size("draft_vocab_size", vocab_size)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HeadParts:
-    """Takes the tensors of a head from its checkpoint; `width` is the target's."""
+    """Takes the tensors of a head from its checkpoint; `width` (d) is that of the target's hidden states."""
 
     def __init__(self, checkpoint: Checkpoint, target: Target) -> None:
         self.checkpoint, self.target, self.label = checkpoint, target, checkpoint.label
@@ -49,6 +49,7 @@ class HeadParts:
     def compiled(self, layer: DraftLayer, output_layer: OutputLayer, **norms: Tensor) -> CompiledLayer | None:
         """A head's only layer in the compiled decoder; None if the target does not run there, or the layer cannot."""
         replay = self.target.replay
+        # Of the captured forwards, only the compiled decoder has threads of its own.
         if replay is None or not replay.own_threads:
             return None
         # Imported only here, because the import takes half a second.
@@ -62,6 +63,7 @@ class HeadParts:
             return None
 
     def rotations(self, sizes: LayerSizes) -> Rotations:
+        """The rotary positions of the head's layers."""
         return Rotations(self.checkpoint, self.target.config, sizes)
 
     def own_embeddings(self, name: str) -> Tensor | None:
@@ -79,7 +81,7 @@ class HeadParts:
 
     @cached_property
     def _target_output_layer(self) -> OutputLayer:
-        """The target's output layer, or its rows of the shortlist, which are rounded as the head's own weights are."""
+        """The target's output layer, or its rows of the shortlist in the dtype of the head's weights."""
         ids, target = self.shortlist, self.target
         weight, bias = target_rows(target, self.label)
         if ids is None:
@@ -89,7 +91,7 @@ class HeadParts:
 
     @cached_property
     def shortlist(self) -> Tensor | None:
-        """The tokens that the head can draft; None for all."""
+        """The ids [Vd] of the tokens that the head can draft; None for all."""
         ids = read_shortlist(self.checkpoint, self.target)
         return None if ids is None else ids.to(self.target.device)
 

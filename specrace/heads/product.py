@@ -14,7 +14,7 @@ class Product:
 
     A head is read at every step, and reading its weights is most of what it costs. So weights that were stored in
     bfloat16 stay so on a CPU that multiplies such numbers, whatever the target's dtype: a head only drafts, so its
-    rounding changes no text. They are packed, because torch would reorder plain weights at each product.
+    rounding changes no text. Such weights are packed, because torch would reorder plain ones at each product.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Product:
             self._pack(weight, bias)
 
     def _pack(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Keep the packed weight only, where there is a kernel for it."""
+        """Replace the weight by a packed copy, if there is a kernel for it."""
         try:
             self._packed = PackedProduct(weight, None if bias is None else bias.to(torch.bfloat16))
         except RuntimeError:

@@ -1,6 +1,7 @@
 """SPACE (arXiv 2402.11809) and PaSS (arXiv 2311.13581): masks, at which the target itself guesses tokens further ahead.
 
-The head is the masks' embeddings alone. Mask j (0, 1, ...) below a token guesses the token j + 2 places after it,
+A mask is a learned embedding that stands for a token not known yet; the head is the masks' embeddings alone. Every node
+of a tree gets a chain of masks below it. Mask j (0, 1, ...) of the chain guesses the token j + 2 places after the node,
 whatever the tokens in between; the first place after it is the target's own choice, the pending token of the next step.
 """
 
@@ -22,7 +23,7 @@ from specrace.model.target import Target
 
 Path = tuple[int, ...]
 EMBEDDINGS = "mask_embeddings.weight"
-# All masks follow each draft token, so the rows of a step grow with the square of their number.
+# A draft is about as long as there are masks, and each of its tokens has all masks below it: rows grow quadratically.
 MAX_MASKS = 16
 
 
@@ -46,7 +47,7 @@ class SpaceHead:
 
 
 class PromptedSpace:
-    """A head after a prompt of which the target has read `count` tokens."""
+    """A head after a prompt of which the target has read `count` tokens, all but the last; it reads nothing itself."""
 
     prefill_ms = 0.0
 
@@ -54,7 +55,7 @@ class PromptedSpace:
         self.head, self.count = head, count
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> SpaceSession:
-        """A session for one lane; it needs no `room`."""
+        """A session for one lane; it needs no `room`. Without `coupled`, guesses are ranked by their logits alone."""
         return SpaceSession(self, params, coupled=coupled)
 
 
@@ -68,15 +69,15 @@ class SpaceSession:
         self.head, self.masks, self.depth = prompted.head, prompted.head.masks, prompted.head.depth
         self.num_masks = self.depth
         self._sampler = Sampler(params if coupled else SamplingParams())
-        # How many tokens are committed; the pending one is number `count`.
+        # How many tokens are committed; the pending one is at this position.
         self._count = prompted.count
-        # Logits [m, V] of the masks below the last accepted token, and the guesses that were made of them.
+        # Logits [m, V] of the masks below the last accepted token, and the ranked guesses made from them, by depth.
         self._logits: Tensor | None = None
         self._guesses: list[list[tuple[int, float]]] = []
 
     @property
     def levels_per_forward(self) -> int:
-        """All depths, because none needs a forward of its own."""
+        """How many depths of a tree one forward guesses: all; the target's forward has computed them already."""
         return self.depth
 
     @property

@@ -1,4 +1,7 @@
-"""Captures a target's forward once, checks it against the eager forward, and replays it from then on without Python."""
+"""Captures a target's forward once, checks it against the eager forward, and lets the target replay it without Python.
+
+"Eager" is the forward by the model's own modules in transformers.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,7 @@ def capture_graphs(target: Target, capturer: Capturer | None = None) -> None:
     pool = GraphPool(
         target.forward, capturer, target.device, target.dtype, target.forward_tapped, target.forward_masked
     )
+    # A root with two children, in a vocabulary that may have a single token.
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
     try:
         pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9))
@@ -96,6 +100,7 @@ def capture_replay(
     If none works, the target stays eager and records why. It also records why the compiled decoder could not run.
     """
     not_compiled = ""
+    # Eight committed tokens, and more room than any tree of the checks needs.
     store = target.prefill(_probe_tokens(target, 9)).store.clone(64)
     for failure, make in _replay_makers(target, store, compiled, packed, fused, vector_width):
         try:
@@ -148,7 +153,7 @@ def _refuse_to_run(*_: object, **__: object) -> None:
 def _replay_makers(
     target: Target, store: KVStore, compiled: bool | None, packed: bool | None, fused: bool, vector_width: int | None
 ) -> Iterator[tuple[str, Callable[[], Replay]]]:
-    """Yields the kinds of replay, the fastest first, as (what to report if it fails, a function that makes it)."""
+    """Yields the kinds of replay to try, the fastest first: (what to report if it fails, a function that makes it)."""
     model = target.model
     is_large = sum(parameter.numel() for parameter in model.parameters()) >= _MIN_COMPILED_PARAMETERS
     if target.int8 or compiled or (compiled is None and is_large):
@@ -210,6 +215,7 @@ def _replay_gap(target: Target, replay: Replay, store: KVStore) -> float:
     tokens = _probe_tokens(target, 12)
     gaps = []
     for rows, length in ((1, 8), (1, 3), (2, 7), (12, 5)):
+        # Nodes 1 and 2 follow the root, and node n follows node n - 2: two branches.
         tree = TokenTree(tuple(tokens[:rows]), (-1, *(max(0, node - 2) for node in range(1, rows))))
         eager_store, replay_store = store.clone(64), store.clone(64)
         eager_store.length = replay_store.length = length

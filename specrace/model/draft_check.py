@@ -1,4 +1,4 @@
-"""Checks, before a model may race, that it computes the same logits for drafts as when it decodes token by token."""
+"""Checks, before a model may race, that it computes the same logits for drafts as without drafts."""
 
 from __future__ import annotations
 
@@ -74,15 +74,16 @@ def _chain_gap(target: Target, tokens: list[int]) -> float:
     change no state.
     """
     assert target.chain_forward is not None
+    # Tokens 6 and 7 are the rejected ones.
     prompt, decoded = tokens[:3], [*tokens[3:6], *tokens[8:]]
     plain = target.chain_forward.decode(prompt, decoded).float()
     store = target.prefill(tokens[:4]).store.clone(12)
     gaps = []
-    for chain, kept in ((tokens[3:8], 3), (tokens[8:11], 3), (tokens[11:], 1)):
+    for chain, num_accepted in ((tokens[3:8], 3), (tokens[8:11], 3), (tokens[11:], 1)):
         for _ in range(2):
-            logits = target.logits(store, TokenTree.chain(chain[0], chain[1:]))[:kept]
+            logits = target.logits(store, TokenTree.chain(chain[0], chain[1:]))[:num_accepted]
             first = store.length - len(prompt)
             gaps += [gap(row, plain[first + number]) for number, row in enumerate(logits)]
-        store.keep(range(kept))
+        store.keep(range(num_accepted))
     # Unlike Python's `max`, this is NaN if any gap is NaN.
     return float(torch.tensor(gaps).max())

@@ -16,7 +16,7 @@ from specrace.model.forward.kv import KVStore, Prefix
 from specrace.model.sampling import warp
 from specrace.model.scorer import Scorer
 
-# A full cache grows by this many tokens.
+# How many tokens more than needed at once a cache has room for when it is enlarged.
 GROWTH = 256
 
 
@@ -39,7 +39,10 @@ class DraftModel:
 
 
 class PromptedDraftModel:
-    """A draft model with a prompt in its cache. No lane's time includes `prefill_ms`."""
+    """A draft model with a prompt in its cache.
+
+    `prefill_ms`: how long the model took to read the prompt; no lane's time includes it.
+    """
 
     def __init__(self, drafting: DraftModel, prefix: Prefix) -> None:
         self.drafting, self.prefix = drafting, prefix
@@ -97,7 +100,8 @@ class DraftSession:
     ) -> list[list[tuple[int, float]]]:
         """Read `unread` and score a tree of N nodes that follows it, in one forward; the tree is not committed.
 
-        Returns, for each of `nodes`, the k likeliest next tokens and their probabilities, the best first.
+        `unread`: tokens of the text that the model has not read yet. Returns, for each of `nodes`, the k likeliest next
+        tokens and their probabilities, the best first.
         """
         logits = self._score_nodes(unread, tree, nodes)
         with self.model.between_forwards():
@@ -125,11 +129,13 @@ class DraftSession:
                 f"Layers of the draft model {self.model.name} keep a state, which follows one branch only; "
                 "give another draft model, or draft without branches (specinfer.width=1)."
             )
-        read = len(unread)
-        joined = TokenTree((*unread, *tree.tokens), (*range(-1, read - 1), *(parent + read for parent in tree.parents)))
-        logits = self._run(joined)[[node + read for node in nodes]]
-        if read:
-            self.store.keep(range(read))
+        num_unread = len(unread)
+        # The unread tokens form a chain, and the tree's root, whose parent is -1, follows the last of them.
+        parents = (*range(-1, num_unread - 1), *(parent + num_unread for parent in tree.parents))
+        joined = TokenTree((*unread, *tree.tokens), parents)
+        logits = self._run(joined)[[node + num_unread for node in nodes]]
+        if num_unread:
+            self.store.keep(range(num_unread))
             self.store.mark()
         return self._widen(logits)
 
@@ -144,8 +150,8 @@ class DraftSession:
     def _run(self, tree: TokenTree) -> Tensor:
         """Logits [N, draft model's V] of a tree after the tokens read, in a cache that grows if it is full."""
         if self.store.length + len(tree) > self.store.capacity:
-            grown = replace(self._prefix, store=self.store)
-            self._session = self.model.session(grown, len(tree) + GROWTH, rows=self._rows)
+            prefix = replace(self._prefix, store=self.store)
+            self._session = self.model.session(prefix, len(tree) + GROWTH, rows=self._rows)
         # If the target's embedding table is longer, its last ids are padding, which no text contains.
         ids = tuple(min(token, self.model.vocab_size - 1) for token in tree.tokens)
         return self._session.run(replace(tree, tokens=ids))

@@ -12,10 +12,11 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 
 def max_context(config: Any) -> int:
     """How many tokens the model can attend to; windows and chunks of its layers do not limit it (`layer_reaches`)."""
-    length = next(filter(None, (getattr(config, name, None) for name in _LENGTHS)), _DEFAULT_CONTEXT)
+    lengths = [getattr(config, name, None) for name in _LENGTHS]
+    length = next((stated for stated in lengths if stated), _DEFAULT_CONTEXT)
     rope = getattr(config, "rope_parameters", None) or {}
-    # A config may give the rotary positions of each kind of layer.
-    for rotation in (rope, *(part for part in rope.values() if isinstance(part, dict))):
+    # A config may give rotary positions for each kind of layer separately.
+    for rotation in (rope, *(value for value in rope.values() if isinstance(value, dict))):
         if rotation.get("rope_type") == "longrope":
             # Beyond the original length every key is rotated differently, which would change a draft's scores.
             length = min(length, rotation.get("original_max_position_embeddings") or length)

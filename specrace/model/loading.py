@@ -40,8 +40,8 @@ def load_target(
     - `followers`: the other processes that hold parts of this model (`specrace.model.tensor_parallel.run`).
     - `adapter`: the folder of a low-rank adapter to merge, "none", or "auto": the shipped adapter, if it fits.
     - `ready`: False if the device is not available yet: nothing is computed until the caller calls `make_ready`.
-    - `lean`: free weights of which a captured forward has copies, unless heads are loaded, which may share them; not
-      for `--peers`, which run the model's own layers.
+    - `lean`: free the weights of which a captured forward has copies, unless heads are loaded, which may share them.
+      Not with `--peers`, other decoders to compare with: they run the model's own layers.
 
     Raises InputError for a model that does not exist, is not a causal language model, cannot score trees, or cannot be
     spread over devices or split over processes as requested; and for a draft model with a different vocabulary.

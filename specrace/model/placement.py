@@ -20,7 +20,7 @@ from specrace.model.weights.source import AUTO, NONE, ModelChoice
 class Placement:
     """The (first) device and the dtype of a model's weights, and the adapter to merge into them.
 
-    `device_map` spreads the layers over several devices. `followers` are processes that each hold a part of the model.
+    `device_map` spreads the layers over several devices. `followers` are processes that each hold a part of all layers.
     """
 
     device: str

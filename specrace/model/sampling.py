@@ -1,9 +1,9 @@
 """The target's token at a position: greedy, or a seeded draw whose noise is keyed by (seed, absolute position).
 
 The draw uses the Gumbel-max trick: argmax(logits / temperature + noise). A token is an exact sample of the warped
-distribution, and a lane that scores a position twice, or in a wider tree, draws the same token. So at every temperature
-all lanes print the text that vanilla prints. Unlike inverse-CDF sampling, the Gumbel-max trick does not sum over the
-vocabulary, so rounding matters only for candidates that practically tie.
+distribution (that after temperature, top-k and top-p), and a lane that scores a position twice, or in a wider tree,
+draws the same token. So at every temperature all lanes print the text that vanilla prints. Unlike inverse-CDF sampling,
+the Gumbel-max trick does not sum over the vocabulary, so rounding matters only for candidates that practically tie.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Sampler:
         noise = self._noise.get(position)
         if noise is None:
             uniform = _uniform(_mix(self.params.seed, position), count, device)
+            # At 0 or 1 the noise would be infinite.
             noise = -torch.log(-torch.log(uniform.clamp_(1e-20, 1 - 2**-24)))
             if len(self._noise) < _CACHED_POSITIONS:
                 self._noise[position] = noise
@@ -74,6 +75,7 @@ def warp(logits: Tensor, params: SamplingParams) -> Tensor:
         logits = logits.masked_fill(logits < threshold, -torch.inf)
     if params.top_p < 1.0:
         ordered, order = logits.sort(dim=-1, descending=True)
+        # The probability of all likelier tokens together.
         before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)
         # A token is dropped if the likelier ones already sum up to top_p; the likeliest is never dropped.
         dropped = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= params.top_p)
@@ -102,6 +104,7 @@ def _mix(seed: int, position: int) -> int:
     """A 63-bit seed from seed and position (splitmix64), so that neighbouring positions get unrelated noise."""
     mask = (1 << 64) - 1
     value = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x2545F4914F6CDD1D) & mask
+    # The constants from here on are splitmix64's.
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
     return (value ^ (value >> 31)) >> 1

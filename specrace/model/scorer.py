@@ -35,7 +35,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 INT8 = "int8"
 # How many mask elements all kept input buffers may have together: a thousand large masks would take gigabytes.
 MAX_CELLS = 8_000_000
-# The row counts that graphs are captured for by default.
+# The row counts that CUDA graphs are captured for by default.
 _ROWS = row_counts(65)
 
 
@@ -93,12 +93,13 @@ class Scorer:
         # Stored because every step needs it: `device.type` takes 20 µs after a forward has evicted the CPU caches.
         self._on_gpu = self.device.type == "cuda"
         accepted = inspect.signature(model.forward).parameters
+        # Of a prompt's logits none is used, so the model computes only the last one if it can be told.
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         # On a CPU, transformers' attention is slow for a single 16-bit row: two rows, one of them padding, take a
         # quarter less time.
         self.min_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
-        # Levels, or masks -> the replay, and the forward that was made from it for them.
+        # Levels, or masks -> a replay, and its forward for them; `replay` may have been replaced since.
         self._tapped: dict[Levels, tuple[Replay, TappedForward]] = {}
         self._masked: dict[Masks, tuple[Replay, MaskedForward]] = {}
         self.graphs: GraphPool | None = None
@@ -106,7 +107,11 @@ class Scorer:
         # For a model with layers that keep a state, whose trees must be chains; None if all layers attend.
         self.chain_forward = chain_forward(model, self.config, self.name, self.layer_devices)
         self.chains_only = self.chain_forward is not None
-        self.eager_because = "on several devices" if self.layer_devices else ROW_BY_ROW if self.chain_forward else ""
+        self.eager_because = ""
+        if self.layer_devices:
+            self.eager_because = "on several devices"
+        elif self.chain_forward is not None:
+            self.eager_because = ROW_BY_ROW
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int], levels: Levels = ()) -> Prefix:
@@ -196,6 +201,7 @@ class Scorer:
         sampler = Sampler(params or SamplingParams())
         masks = masks_of(head_session)
         if masks is not None:
+            # Every node of a tree may have all masks below it.
             room += max(rows) * len(masks)
             rows = row_counts(max(rows) * (1 + len(masks)))
         if self.graphs is not None:

@@ -58,10 +58,10 @@ class ModelSession:
     ) -> None:
         self.scorer, self.store, self.head_session = scorer, store, head_session
         self.sampler, self.num_top = sampler, num_top
-        # Which of the two protocols it has, checked here because the check is too slow for a step.
+        # Which of the two protocols the head's session has, checked here because the check is too slow for a step.
         self._mask_reader = head_session if isinstance(head_session, MaskReader) else None
         self._feature_reader = head_session if isinstance(head_session, FeatureReader) else None
-        # The tokens and the features of the tree that was run last, or the logits [N, m, V] of its masks.
+        # Of the tree that was run last: its tokens, and its features or the logits [N, m, V] of its masks.
         self._tokens: tuple[int, ...] = ()
         self._features: Tensor | None = None
 
@@ -134,6 +134,7 @@ class ModelSession:
         self.scorer.synchronize()
 
     def _inform_head(self, features: Tensor, path: Sequence[int]) -> None:
+        """Give the head's session what belongs to the accepted path; `features` may be the masks' logits."""
         tokens = [self._tokens[node] for node in path]
         if self._mask_reader is not None:
             self._mask_reader.read_masks(features[path[-1]].clone(), tokens)

@@ -2,7 +2,9 @@
 
 The drafter has the interface of a trained head, but no weights. The hidden states of all tokens, at the middle level,
 are normalised to length 1. The state of the token before the pending one is compared with all of them in one product,
-which gives cosines. Places followed by the pending token come first: an equal token says more than any similarity.
+which gives cosines. The most similar tokens are the places to copy from: the token after a place corresponds to the
+pending token, and a draft copies those that follow. Places whose next token equals the pending one come first, because
+an equal token says more than any similarity.
 """
 
 from __future__ import annotations
@@ -102,14 +104,14 @@ class StateCopiesSession:
 
     def __init__(self, prompted: PromptedStateCopies, room: int) -> None:
         self.target, self.levels = prompted.head.target, prompted.head.levels
-        # The tokens that have a state, then the pending one.
+        # The tokens that have a state, then the pending one, -1 until it is known.
         self._text = [*prompted.tokens, -1]
         self._states = _with_room(prompted.states, room)
         self._ids = _with_room(torch.tensor(prompted.tokens, dtype=torch.int64, device=self._states.device), room)
         self._queue: list[Tensor] = []
         self._rates = CopyRates()
         self._places: list[Place] | None = None
-        # The place whose copy is being followed, and the length of the text when it was found.
+        # The first place of this step, and the length of the text then; the next `begin` checks its copy.
         self._followed: tuple[Place, int] | None = None
 
     @property
@@ -162,9 +164,12 @@ class StateCopiesSession:
         place = next((place for place in self._places or () if self._has(place, path)), None)
         if place is None:
             return -1
-        # A copy that reaches the end of the text goes on with what it copied.
         index, period = place.position + 1 + len(path), len(self._text) - 2 - place.position
-        return index if index < len(self._text) else index - -(-(index - len(self._text) + 1) // period) * period
+        if index < len(self._text):
+            return index
+        # A copy that reaches the end of the text continues with what it copied, as often as necessary (rounded up).
+        num_periods = -(-(index - len(self._text) + 1) // period)
+        return index - num_periods * period
 
     def _find(self) -> list[Place]:
         """The places of this step, the best first."""
@@ -175,10 +180,12 @@ class StateCopiesSession:
         similarities = self._states[:count] @ self._states[count]
         scores = similarities + _EQUAL_TOKEN * (self._ids[1 : count + 1] == self._text[-1])
         best, indices = scores.topk(min(_PLACES, count))
-        return [
-            Place(position, score - _EQUAL_TOKEN if score > _EQUAL_TOKEN / 2 else score, score > _EQUAL_TOKEN / 2)
-            for position, score in zip(indices.tolist(), best.tolist(), strict=True)
-        ]
+        places = []
+        for position, score in zip(indices.tolist(), best.tolist(), strict=True):
+            # Cosines are at most 1, so the score says whether `_EQUAL_TOKEN` was added.
+            matched = score > _EQUAL_TOKEN / 2
+            places.append(Place(position, score - _EQUAL_TOKEN if matched else score, matched))
+        return places
 
     def _flush(self) -> None:
         """Append the queued states."""
@@ -208,7 +215,7 @@ class StateCopiesSession:
         return all(self._copied(place, path, step) == token for step, token in enumerate(path))
 
     def _copied(self, place: Place, path: Path, step: int) -> int:
-        """The token number `step` of a copy; after the end of the text it goes on in the path."""
+        """Token number `step` of a copy, which begins two tokens after its place; the path follows the text."""
         index = place.position + 2 + step
         return self._text[index] if index < len(self._text) else path[index - len(self._text)]
 

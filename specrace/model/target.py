@@ -147,6 +147,7 @@ class Target(Scorer):
 
         With several devices the first one is measured: a step visits them in turn, so bandwidths do not add up.
         """
+        # The model itself holds 8-bit weights in its own dtype.
         weights = weight_bytes(self.model) // (self.dtype.itemsize if self.int8 else 1)
         # A token's bytes are read from a store: layers may differ in their heads or share keys, and configs say so in
         # many ways.

@@ -35,8 +35,8 @@ from specrace.model.target import Target
 # How long a process may send no message, for instance because it builds an index. If a process ends, the others notice
 # it at once.
 _SILENCE_LIMIT = timedelta(hours=12)
-# The first message of an order: the digits of its size, and bytes of its content. A step's tree fits into it; a long
-# prompt needs a second message.
+# The first message of an order: so many digits of the order's size, and so many bytes of its content. A step's tree
+# fits into it; a long prompt needs a second message.
 _SIZE_DIGITS, _FIRST_BYTES = 8, 1016
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 class Batch:
     """B conversations whose answers all begin in column `width`; prompts are padded on the left, answers on the right.
 
-    `ids` [B, T]; `is_token` bool [B, T]; `states` [B, T-1, levels, d]: the target's states, zero where there is none;
-    the last of the levels is the one after the target's final norm.
+    `ids` [B, T]; `is_token` bool [B, T]: False for padding; `states` [B, T-1, levels, d]: the target's hidden states
+    at some levels (before some of its layers), zero for padding; the last level is the one after the final norm.
     """
 
     ids: Tensor
@@ -43,11 +43,11 @@ class Batch:
 def collate(conversations: Sequence[tuple[Tensor, int, Tensor]]) -> Batch:
     """A batch of (ids [T], number of prompt tokens, states [T-1, levels, d]); prompts have at least two tokens."""
     width = max(start for _, start, _ in conversations)
-    answer = max(len(ids) - start for ids, start, _ in conversations)
+    longest_answer = max(len(ids) - start for ids, start, _ in conversations)
     count, (levels, size) = len(conversations), conversations[0][2].shape[1:]
-    tokens = torch.zeros(count, width + answer, dtype=torch.long)
-    is_token = torch.zeros(count, width + answer, dtype=torch.bool)
-    all_states = torch.zeros(count, width + answer - 1, levels, size)
+    tokens = torch.zeros(count, width + longest_answer, dtype=torch.long)
+    is_token = torch.zeros(count, width + longest_answer, dtype=torch.bool)
+    all_states = torch.zeros(count, width + longest_answer - 1, levels, size)
     for row, (ids, start, states) in enumerate(conversations):
         first = width - start
         tokens[row, first : first + len(ids)] = ids

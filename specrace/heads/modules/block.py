@@ -1,9 +1,9 @@
 """A block drafter after DFlash (arXiv 2602.06036) and DSpark (arXiv 2607.05147) as a module to train.
 
-The target's states are read as keys and values only. A block of rows, the pending token and then masks, attends to them
-and to itself in both directions, and so one forward guesses as many tokens as the block has rows. As in DSpark, the
-row of the pending token guesses too: row k guesses the token k + 1 places after the pending one. The layer has the
-form of Qwen3's, with norms of queries and keys.
+The target's states are read as keys and values only. A block of rows, the pending token and then masks (one learned
+embedding in place of the unknown tokens), attends to them and to itself in both directions, and so one forward guesses
+as many tokens as the block has rows. As in DSpark, the row of the pending token guesses too: row k guesses the token
+k + 1 places after the pending one. The layer has the form of Qwen3's, with norms of queries and keys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specrace.heads.modules.batch import Batch
 from specrace.heads.modules.config import HeadConfig
 from specrace.heads.modules.layers import Attention, GatedMLP, RMSNorm
 
-# The initial weight of the norms of queries and keys, with which scores have a standard deviation of about 2.
+# The initial weight of the norms of queries and keys. With it, attention scores have a standard deviation of about 2.
 _FIRST_GAIN = 1.5
 
 
@@ -60,8 +60,9 @@ class BlockLayer(nn.Module):
         blocks = rows.shape[1:3]
         normed = self.input_layernorm(rows).flatten(1, 2)
         queries = self.self_attn.queries(normed, positions)
-        own = self.self_attn.keys_values(normed, positions)
-        mixed = _attend(queries, context, (own[0].unflatten(2, blocks), own[1].unflatten(2, blocks)), mask)
+        own_keys, own_values = self.self_attn.keys_values(normed, positions)
+        own = own_keys.unflatten(2, blocks), own_values.unflatten(2, blocks)
+        mixed = _attend(queries, context, own, mask)
         hidden = rows + self.self_attn.o_proj(mixed)
         out: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
         return out
@@ -95,7 +96,7 @@ class Block(nn.Module):
     def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
         """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`, for at most a block.
 
-        `embeddings` [B, T, d]: of the batch's tokens. Every token of an answer follows the first row of a block.
+        `embeddings` [B, T, d]: of the batch's tokens. A block begins at the token before each token of an answer.
         """
         layer = self.layer
         first, positions = batch.width - 1, batch.positions
@@ -106,6 +107,7 @@ class Block(nn.Module):
         rows = torch.cat([roots[:, :, None], masks], 2)
         places = positions[:, first:-1, None] + torch.arange(self.block_size, device=positions.device)
         columns = torch.arange(states.shape[1], device=positions.device)
+        # A block sees the states of the tokens before its first one; the first one's own state is not known in a draft.
         mask = (columns < columns[first:, None]) & batch.is_token[:, None, :-1]
         outputs = layer(rows, places.flatten(1), context, mask)
         return [outputs[:, : outputs.shape[1] - depth, depth] for depth in range(min(depths, self.block_size))]

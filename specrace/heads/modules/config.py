@@ -11,7 +11,8 @@ class HeadConfig:
     """The sizes of a head's decoder layer, as in Llama's config, and the number of its heads or levels.
 
     `draft_vocab_size`: how many tokens the head can guess. `num_heads`: how many heads Medusa and Hydra have, and how
-    many tokens a block head guesses. `num_levels`: how many of the target's levels EAGLE-3 or a block head reads.
+    many tokens a block head guesses. `num_levels`: from how many depths of the target EAGLE-3 or a block head reads
+    hidden states.
     """
 
     hidden_size: int
@@ -30,6 +31,7 @@ class HeadConfig:
     def fitting(cls, config: Any, draft_vocab_size: int, num_levels: int = 0, num_heads: int = 4) -> HeadConfig:
         """The sizes of a head whose layer is like one of a target's; `config`: the target's."""
         heads = config.num_attention_heads
+        rotation = getattr(config, "rope_parameters", None) or {}
         return cls(
             hidden_size=config.hidden_size,
             intermediate_size=config.intermediate_size,
@@ -39,7 +41,7 @@ class HeadConfig:
             vocab_size=config.vocab_size,
             draft_vocab_size=draft_vocab_size,
             rms_norm_eps=config.rms_norm_eps,
-            rope_theta=float((getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10_000.0)),
+            rope_theta=float(rotation.get("rope_theta", 10_000.0)),
             num_heads=num_heads,
             num_levels=num_levels,
         )

@@ -51,17 +51,18 @@ class _Chains(nn.Module, ABC):
 
     @abstractmethod
     def enter(self, states: Tensor) -> Tensor:
-        """The target's states [B, N, levels, d] as the head's own kind of state, [B, N, d]."""
+        """Turn the target's states [B, N, levels, d] into states like those that the head puts out, [B, N, d]."""
 
     @abstractmethod
     def inputs(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The residual [B, N, d] and the input of the attention, of pairs (state, embedding of the next token)."""
 
     def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
-        """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`.
+        """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`; A: the longest answer.
 
         `embeddings` [B, T, d]: of the batch's tokens. A pair has the rotary position of its state.
         """
+        # The first token of an answer, in column `width`, is guessed from the pair two columns before it.
         attention, start = self.decoder.self_attn, batch.width - 2
         positions, is_pair = batch.positions[:, :-2], batch.is_token[:, :-2]
         hidden = self.enter(batch.states[:, :-1])
@@ -77,9 +78,10 @@ class _Chains(nn.Module, ABC):
                 drafts.append(attention.keys_values(entering, positions[:, first:]))
             else:
                 residual, entering = residual[:, first:], entering[:, first:]
-            # A row at t of this depth has seen the target's states up to t - depth. A row of padding sees only itself.
-            is_seen = columns <= columns[first:, None] - depth
-            mask = is_seen & (is_pair[:, None] | (columns == columns[first:, None] - depth))
+            # A row at t of this depth has seen the target's states up to t - depth.
+            last_seen = columns[first:, None] - depth
+            # Rows of padding see one column, because a softmax over none would give NaN.
+            mask = (columns <= last_seen) & (is_pair[:, None] | (columns == last_seen))
             queries = attention.queries(entering, positions[:, first:])
             outputs.append(self.decoder.finish(residual, attend(queries, context, mask, drafts)))
         return outputs

@@ -11,7 +11,7 @@ from specrace.heads.modules.config import HeadConfig
 
 
 class _Block(nn.Module):
-    """R x + r + SiLU(W x + b) for x of `inputs` numbers; R starts as the identity on the first d, all else as zero."""
+    """R x + r + SiLU(W x + b) for x of `inputs` numbers; R starts as the identity on the first `size`, W, b, r at 0."""
 
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__()
@@ -47,9 +47,9 @@ class Hydra(nn.Module):
         return blocks[0]
 
     def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
-        """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`.
+        """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`; A: the longest answer.
 
-        `embeddings` [B, T, d]: of the batch's tokens. A chain's draft tokens are the true ones.
+        `embeddings` [B, T, d]: of the batch's tokens. The draft tokens that a head reads are the answer's own.
         """
         first, outputs = batch.width - 2, []
         for depth in range(1, min(depths, self.num_heads) + 1):

@@ -41,7 +41,7 @@ class GatedMLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with rotary positions, over rows of `width` numbers that `attend` combines."""
+    """The projections and rotary positions of grouped-query attention over rows of `width` numbers; see `attend`."""
 
     def __init__(self, config: HeadConfig, width: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Attention(nn.Module):
         return self._rotate(self._split(self.q_proj(hidden)), positions)
 
     def keys_values(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotated keys and values, each repeated for every query head, [B, H, N, D]."""
+        """Rotated keys, and values, both repeated for every query head, [B, H, N, D]."""
         groups = self.config.num_attention_heads // self.config.num_key_value_heads
         keys = self._rotate(self._split(self.k_proj(hidden)), positions)
         values = self._split(self.v_proj(hidden))
@@ -82,7 +82,7 @@ def attend(
     """Rows attend to the committed context and to the drafts of their own chain; returns [B, Q, H * D].
 
     `queries` [B, H, Q, D]; `context`: keys and values [B, H, N, D], of which each row sees those in `mask` [B, Q, N];
-    `drafts`: for each depth so far the keys and values [B, H, >=Q, D], of which row r sees the one numbered r.
+    `drafts`: for each depth so far the keys and values [B, H, >=Q, D], of which row r sees number r only.
     """
     count, scale = queries.shape[2], 1 / math.sqrt(queries.shape[3])
     keys, values = context

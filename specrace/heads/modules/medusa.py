@@ -30,7 +30,7 @@ class Medusa(nn.ModuleList):
         super().__init__(nn.ModuleList([_Block(config.hidden_size)]) for _ in range(config.num_heads))
 
     def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
-        """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`; no token is read."""
+        """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`, without `embeddings`."""
         states = batch.states[:, batch.width - 2 :, -1]
         outputs = []
         for depth, head in enumerate(list(self)[:depths], 1):

@@ -1,7 +1,8 @@
 """Masks (SPACE, arXiv 2402.11809; PaSS, arXiv 2311.13581) as a module to train: the target guesses at them.
 
-The target reads a conversation as it is, and below each of its tokens a chain of masks, which sees the text up to that
-token. One forward over all masks after the conversation's keys and values gives every guess.
+A mask is a learned embedding that stands for a token not known yet. The target reads a conversation as it is, and after
+each of its tokens, as a branch, a chain of masks, which sees the text up to that token. One forward over all masks
+after the conversation's keys and values gives every guess.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Space(nn.Module):
         self._decoder: list[Any] = []
 
     def read_with(self, model: Any) -> None:
-        """Guess with this model's layers, which are not trained. A list keeps them out of this module's parameters."""
+        """Guess with this model's layers, which are not trained."""
+        # In a list, torch does not count them among this module's parameters.
         self._decoder = [model.base_model]
         model.requires_grad_(requires_grad=False)
 
@@ -45,17 +47,17 @@ class Space(nn.Module):
         del embeddings
         (decoder,) = self._decoder
         count = min(depths, len(self.mask_embeddings.weight))
-        # A mask guesses at least two places ahead, so there are none below the last two tokens of a text.
+        # A mask guesses at least two places ahead, so the last two tokens of a text have none.
         first, ids = batch.width - 2, batch.ids[:, :-2]
         places = ids.shape[1] - first
         cache = self._read(decoder, batch).past_key_values
-        after = batch.positions[:, first:-2, None] + 1 + torch.arange(count, device=ids.device)
+        mask_positions = batch.positions[:, first:-2, None] + 1 + torch.arange(count, device=ids.device)
         dtype = decoder.dtype
         masks = self.mask_embeddings.weight[:count].to(dtype).expand(len(ids), places, count, -1)
         outputs = decoder(
             inputs_embeds=masks.flatten(1, 2),
             attention_mask=_mask(batch.is_token[:, :-2], first, count, dtype),
-            position_ids=after.flatten(1),
+            position_ids=mask_positions.flatten(1),
             past_key_values=cache,
             use_cache=True,
         ).last_hidden_state
@@ -99,6 +101,7 @@ class SpaceTarget(Space):
 
         `rows` [V, d]: the output matrix. This loss keeps the target's texts near those of the original.
         """
+        # The layers did not read the last two columns, so they do not choose the token in the last one.
         chosen = batch.is_guessed(1)[:, :-1]
         wanted = (batch.last_states(1)[:, :-1][chosen] @ rows.T).float().softmax(-1)
         return functional.cross_entropy(self.logits(self.own[:, batch.width - 1 :][chosen], rows).float(), wanted)
@@ -115,10 +118,10 @@ def _call(decoder: Any, batch: Batch) -> Any:
 
 
 def _mask(is_token: Tensor, first: int, count: int, dtype: torch.dtype) -> Tensor:
-    """The additive mask [B, 1, M * count, T + M * count] of chains of `count` masks below each of M tokens.
+    """The additive attention mask [B, 1, M * count, T + M * count] of chains of `count` masks after each of M tokens.
 
     `is_token` [B, T] says which columns have a token; M is T - `first`. A mask sees the text up to the token that its
-    chain is below, and the masks before it in its chain.
+    chain follows, itself, and the masks before it in its chain.
     """
     width = is_token.shape[1]
     places = width - first

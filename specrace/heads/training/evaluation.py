@@ -14,7 +14,7 @@ from specrace.heads.modules.batch import Batch
 
 @dataclass(frozen=True)
 class Acceptance:
-    """For depth 1, 2, ...: of the drafts whose chain was right so far, the share that are the target's token.
+    """`by_depth`, for depth 1, 2, ...: of the draft tokens whose chain was right so far, the share that was right, too.
 
     `num_tokens`: how many tokens of answers began a chain.
     """
@@ -36,9 +36,10 @@ class Acceptance:
 def measure(
     head: Any, batches: Iterable[Batch], embeddings: Tensor, rows: Tensor, shortlist: Tensor, depths: int
 ) -> Acceptance:
-    """The acceptance of a head's likeliest chain, started before every token of the answers; `depths` at most.
+    """The acceptance of a head's likeliest chain, started before every token of the answers; at most `depths` long.
 
-    `embeddings` [V, d] and `rows` [Vd, d] are the target's; `shortlist` [Vd] has the ids that the head can guess.
+    `embeddings` [V, d] and `rows` [Vd, d], of its output matrix, are the target's; `shortlist` [Vd] has the ids that
+    the head can guess.
     """
     reached, accepted = torch.zeros(depths), torch.zeros(depths)
     num_guessed = depths

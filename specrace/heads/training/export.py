@@ -1,8 +1,8 @@
 """Writes a trained head as a folder that races load: config.json, model.safetensors, and the card README.md.
 
 The layouts are those of the reference implementations: EAGLE's, EAGLE-3's with `d2t` and `t2d`, Medusa's, Hydra's, and
-DSpark's with the mask's embedding. A shortlist is stored as `d2t`, even if the reference has none: such heads use the
-target's output rows.
+DSpark's with the mask's embedding. A shortlist, the tokens that a head can guess, is stored as `d2t` (a token's id
+minus its place in the list), even where the reference implementation has none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ARCHITECTURES = {
     "space": "SpaceMasks",
     "space-target": "SpaceMasks",
 }
-# What heads of some kinds guess from each token; others guess chains.
+# What heads of some kinds draft from each token, for the card; others draft chains.
 _DRAFTS = {"block": "blocks", "space": "masks in chains", "space-target": "masks in chains"}
 # A head that ships with the package is at most this large.
 MAX_SHIPPED_BYTES = 10_000_000
@@ -215,7 +215,7 @@ def _guessed(recipe: HeadRecipe) -> str:
 
 
 def _steps(progress: Progress) -> str:
-    """The number of steps, after the number of steps of the run that this run began from, if there was one."""
+    """The number of steps, and before it that of the run from whose weights this run began, if there was one."""
     return (
         f"{progress.earlier_steps} and then {progress.step} steps"
         if progress.earlier_steps

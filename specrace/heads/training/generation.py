@@ -56,7 +56,7 @@ class _Layer(DynamicLayer):
 
 @contextmanager
 def tapped(model: Any, levels: Sequence[int]) -> Iterator[dict[int, Tensor]]:
-    """While this context is open, each forward of the model puts its states into the yielded dict: level -> [B, T, d].
+    """Inside the `with` block, each forward of the model puts its states into the yielded dict: level -> [B, T, d].
 
     Level i is the state that enters layer i; the level after the last layer is the state after the final norm.
     """
@@ -99,7 +99,7 @@ def generate(
 ) -> list[Generated]:
     """The answers of a causal language model to a batch of prompts, in order; each at its own temperature (0: greedy).
 
-    An answer ends after one of the tokens `ends` or at `max_new_tokens`. `levels`: which states are kept.
+    An answer ends after one of the tokens `ends` or at `max_new_tokens`. `levels`: which states to keep (see `tapped`).
     """
     width = max(map(len, prompts))
     room = width + max_new_tokens
@@ -138,6 +138,7 @@ def _decode(
     lengths = [room] * num_rows
     # The rows of the batch that goes through the model, and which of them have not ended.
     rows, is_running = torch.arange(num_rows), torch.ones(num_rows, dtype=torch.bool)
+    # The columns that the next forward reads: the prompts, then one at a time.
     first, end = 0, width
     with tapped(model, levels) as states:
         while end < room and is_running.any():
@@ -156,9 +157,9 @@ def _decode(
                 if is_running[place] and token in ends:
                     is_running[place], lengths[row] = False, end
             if is_running.float().mean() < _COMPACT_AT:
-                kept = is_running.nonzero()[:, 0]
-                cache.batch_select_indices(kept)
-                rows, is_running = rows[kept], is_running[kept]
+                running = is_running.nonzero()[:, 0]
+                cache.batch_select_indices(running)
+                rows, is_running = rows[running], is_running[running]
     return lengths
 
 

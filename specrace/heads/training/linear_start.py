@@ -1,4 +1,4 @@
-"""The initial weights of EAGLE-1 and Hydra: a linear fit of a coming state, to which all else adds nothing at first.
+"""The initial weights of EAGLE-1 and Hydra: a linear fit of a later state; all other parts add nothing at first.
 
 A random start would take hundreds of steps to learn what one least-squares fit gives.
 """
@@ -43,7 +43,7 @@ class _Regression:
 def start_linear(head: Eagle, batches: Iterable[Batch], embeddings: Tensor) -> None:
     """Set `fc` by regression from (embedding of the next token, state) to the next state.
 
-    Every two adjacent states of a conversation are one equation. The outputs of attention and MLP start at zero.
+    Each pair of adjacent states in a conversation gives one equation. The outputs of attention and MLP start at zero.
     `embeddings` [V, d] are the target's.
     """
     size = head.fc.out_features
@@ -70,7 +70,7 @@ def start_hydra(head: Hydra, batches: Iterable[Batch], embeddings: Tensor) -> No
 
 
 def _equations(batch: Batch, embeddings: Tensor, ahead: int) -> tuple[Tensor, list[Tensor], Tensor]:
-    """States [N, d], the embeddings of the `ahead` tokens after each, and the states of the last of these tokens."""
+    """States [N, d]; the embeddings [N, d] of the 1st to `ahead`-th token after them; the last such token's states."""
     # `states` has one column fewer than `ids`.
     states, columns = batch.states[:, :, -1], batch.ids.shape[1] - 1
     before, after = states[:, : columns - ahead], states[:, ahead:]

@@ -23,11 +23,12 @@ from specrace.retrieval.prompt import PromptStyle, build_prompt
 from specrace.retrieval.retriever import Hit, Sentence
 from specrace.retrieval.sentences import split_sentences
 
-# How a user's turn may begin; the empty beginning lets the target choose freely.
+# How a user's turn may begin; the empty beginning lets the target choose freely. Repeated ones are drawn more often.
 OPENINGS = (
     *("", "", "", "What", "What", "Why", "How", "How", "Write", "Write a short", "Tell me", "Explain", "Describe"),
     *("Give me", "Can you", "List", "Imagine", "Name", "Should", "I", "Is it", "Help me", "Who", "When", "Where"),
 )
+# Requests about one passage, and questions worded as in the app, whose prompt has the passages.
 REQUESTS = (
     "Explain this in plain words:\n\n{passage}",
     "Summarise this passage in two or three sentences:\n\n{passage}",
@@ -43,11 +44,12 @@ MIN_QUESTION_WORDS = 3
 MAX_PASSAGE_WORDS = 90
 # Stands for the question where only the prompt's text before it is wanted.
 _CONTENT = "THE QUESTION"
+# How many words in a row two questions must share to count as overlapping.
 NGRAM = 8
 
 
 class Overlap:
-    """Recognises texts that share eight words in a row with one of the questions, or contain a shorter one whole."""
+    """Recognises texts that share eight words in a row with one of the questions, or contain a whole shorter one."""
 
     def __init__(self, questions: Iterable[str]) -> None:
         self.ngrams: set[tuple[str, ...]] = set()
@@ -90,8 +92,9 @@ def make_up(model: Any, tokenizer: Any, count: int, seed: int) -> list[str]:
     """Up to `count` different questions that the target makes up at temperature 1; unfinished ones are dropped."""
     generator = torch.Generator().manual_seed(seed)
     chosen = random.Random(seed).choices(OPENINGS, k=count)
-    before = build_prompt(tokenizer, _CONTENT, ()).text.partition(_CONTENT)[0]
-    prompts = [tokenizer(before + opening, add_special_tokens=False)["input_ids"] for opening in chosen]
+    # The prompt's text up to the question, which the target then writes itself.
+    beginning, _, _ = build_prompt(tokenizer, _CONTENT, ()).text.partition(_CONTENT)
+    prompts = [tokenizer(beginning + opening, add_special_tokens=False)["input_ids"] for opening in chosen]
     rows = generate(
         model,
         prompts,
@@ -117,7 +120,7 @@ def open_prompt(tokenizer: Any, question: str) -> tuple[int, ...]:
 def passage_prompts(
     tokenizer: Any, passages: Sequence[tuple[str, str]], style: PromptStyle, count: int, seed: int
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """`count` requests about random passages (title, text), and their prompts."""
+    """`count` pairs of a request about random passages (title, text) and the tokens of its prompt."""
     draw = random.Random(seed)
     requests = []
     for number in range(count):
@@ -127,9 +130,10 @@ def passage_prompts(
             request = draw.choice(REQUESTS).format(title=title, passage=short)
             requests.append((request, open_prompt(tokenizer, request)))
         else:
-            other = draw.choice(passages)
+            other_title, other_text = draw.choice(passages)
+            other_short = " ".join(other_text.split()[:MAX_PASSAGE_WORDS])
             question = draw.choice(ABOUT_DOCUMENTS).format(title=title)
-            hits = [_hit(title, short, draw), _hit(other[0], " ".join(other[1].split()[:MAX_PASSAGE_WORDS]), None)]
+            hits = [_hit(title, short, draw), _hit(other_title, other_short, None)]
             requests.append((question, build_prompt(tokenizer, question, hits, style).tokens))
     return requests
 

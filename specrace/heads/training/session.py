@@ -68,8 +68,13 @@ class HeadWork:
     def make_data(
         self, text: Path | None, tokens: int, avoid: Sequence[Path], rows: int = DataRecipe.rows
     ) -> Iterator[str]:
-        """Make the data that is missing; yields lines of progress. Without `text`, no question is about a passage."""
+        """Make the shards that are missing; yields lines of progress. Without `text`, no question is about a passage.
+
+        `tokens`: how many answer tokens there shall be; `avoid`: files of questions to which none may be similar;
+        `rows`: the number of questions in a shard.
+        """
         target, last = self.target, self.target.model.config.num_hidden_layers
+        # The levels that EAGLE-3 reads, and the one after the final norm.
         levels = tuple(sorted({min(2, last - 1), last // 2, max(last - 3, 0)})) + (last,)
         description = DataDescription(target.name, fingerprint(target.model), levels, DataRecipe(tokens, rows=rows))
         passages = [] if text is None else _read_passages(text)
@@ -115,6 +120,7 @@ class HeadWork:
         run = self.trained
 
         def acceptance(wanted: Callable[[float], bool]) -> Acceptance:
+            # (number of a shard, number of a conversation in it)
             places = [
                 (shard, number) for shard, number in run.held_out if wanted(run.shards[shard].temperatures[number])
             ]

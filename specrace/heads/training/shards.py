@@ -1,11 +1,13 @@
-"""Training data: conversations with the states of the target, in shards that are made one by one, and so can resume.
+"""Training data: conversations with the target's hidden states, in shards that are written one after another.
 
-A shard is a safetensors file with R conversations of N tokens in all:
+So an interrupted command, run again, makes only the missing ones. A shard is a safetensors file with R conversations
+of N tokens in all:
 
 - `ids` int32 [N]; `starts` int64 [R+1]: where each conversation begins, and N;
 - `answers` int32 [R]: where each conversation's answer begins, which is the number of tokens of its prompt;
 - `temperatures` float32 [R]: at which each answer was drawn;
-- `level.I` bfloat16 [N-R, d]: the states at level I of all tokens but each conversation's last.
+- `level.I` bfloat16 [N-R, d]: the states at level I, which enter layer I or, at the last level, come from the final
+  norm; of all tokens but each conversation's last.
 
 Its metadata has the questions. `data.json` beside the shards says which target wrote the answers.
 """
@@ -31,7 +33,7 @@ from specrace.heads.training.questions import Overlap, make_up, open_prompt, pas
 from specrace.retrieval.prompt import choose_style
 
 DESCRIPTION = "data.json"
-# One shard in this many has requests about passages; it takes longer, so it has this share of the questions.
+# One shard in this many has requests about passages. It takes longer to make, so it has fewer questions: this share.
 PASSAGES_EVERY, FEWER = 4, 0.4
 # More questions are made up than a shard needs, because some are unfinished, too short, or too like the benchmark's.
 SURPLUS = 1.4
@@ -88,6 +90,7 @@ class Shard:
     def conversation(self, number: int, levels: Sequence[int]) -> Generated:
         """Conversation `number` with its states at `levels`."""
         start, end = self.starts[number], self.starts[number + 1]
+        # Every earlier conversation has one state fewer than tokens.
         states = [self._file.get_slice(f"level.{level}")[start - number : end - number - 1] for level in levels]
         return Generated(self.ids[start:end], self.answers[number], torch.stack(states, 1))
 
@@ -161,6 +164,7 @@ class DataMaker:
 
     def _make(self, file: Path, number: int) -> None:
         recipe, target = self.description.recipe, self.target
+        # Times a large number, so that different recipes do not share seeds.
         seed = recipe.seed * 1_000_003 + number
         if number % PASSAGES_EVERY == 1 and self.passages:
             requests, samples = self._passage_requests(seed), PASSAGE_SAMPLES
@@ -203,7 +207,7 @@ def write_shard(
     temperatures: Sequence[float],
     levels: Sequence[int],
 ) -> None:
-    """Write conversations as a shard, atomically."""
+    """Write conversations as a shard, which appears only once it is complete."""
     lengths = torch.tensor([0, *(len(row.ids) for row in rows)])
     tensors = {
         "ids": torch.cat([row.ids for row in rows]).int(),

@@ -1,9 +1,9 @@
 """Trains a head on a target's own answers, on one CPU, resumably.
 
 Three things differ from the papers, whose training data have a thousand times as many tokens. The loss is mostly the
-cross-entropy against the target's distribution over the shortlist, at every depth of a chain of the head's own states;
-the states' own error has a small weight. Matrices are updated by Muon (Jordan et al. 2024), the rest by AdamW. The rate
-decays linearly to zero.
+cross-entropy against the target's distribution over the shortlist (the tokens that the head can guess), at every depth
+of a draft; the error of EAGLE-1's states has a small weight. Muon (Jordan et al. 2024) updates matrices, AdamW all
+else. The rate decays linearly to zero.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def split_places(shards: Sequence[Shard]) -> tuple[list[Place], list[Place]]:
 
 
 class HeadRun:
-    """A training run in the folder `out`; an interrupted one goes on from its checkpoint.
+    """A training run in the folder `out`; an interrupted one resumes from its checkpoint.
 
     A new run begins with the weights of the checkpoint `start`, if given. Raises InputError if they do not fit.
     """
@@ -170,7 +170,7 @@ class HeadRun:
         return shard.ids[shard.starts[number] + shard.answers[number] : shard.starts[number + 1]]
 
     def _count_shared(self) -> int:
-        """How many tokens all conversations begin with, at least 2: the chat template's, which need no guess."""
+        """How many of the first 64 tokens all conversations share, at least 2: those of the chat template."""
         shards = self.shards
         beginnings = [
             shards[shard].ids[shards[shard].starts[number] :][:64].tolist() for shard, number in self.training
@@ -196,7 +196,7 @@ class HeadRun:
             lengths[shard, number] = first, starts[number + 1] - starts[number] - first
         # Conversations that are guessed from the template on have groups of their own: each of them would pad the few
         # guessed tokens of the others to the length of a whole conversation, which took a block head 20 GB.
-        # Noise of a few tokens, so that groups differ from epoch to epoch.
+        # Lengths get some noise, so that groups differ from epoch to epoch.
         keys = {
             place: (lengths[place][0] > self._template_tokens, sum(lengths[place]) + draw.uniform(0, 20))
             for place in places
@@ -226,7 +226,7 @@ class HeadRun:
         return (self.batch(group) for group in self.groups(places, self.recipe.seed))
 
     def _remaining(self, num_steps: int) -> Iterator[list[Place]]:
-        """The groups of the remaining steps; together, an interrupted run sees what an undisturbed one sees."""
+        """The groups of the remaining steps. A run that was interrupted sees the same groups as one that was not."""
         number = 0
         for epoch in count():
             for group in self.groups(self.training, self.recipe.seed * 1_000_003 + epoch):
@@ -255,10 +255,10 @@ class HeadRun:
                 self.save()
 
     def _tokens_per_epoch(self) -> int:
-        """How many tokens an epoch guesses."""
+        """How many tokens are guessed in an epoch: all but those before `first_guessed`."""
         unguessed = sum(self.first_guessed(place) for place in self.training)
-        shards = self.shards
-        return sum(shards[a].starts[b + 1] - shards[a].starts[b] for a, b in self.training) - unguessed
+        starts = ((self.shards[shard].starts, number) for shard, number in self.training)
+        return sum(first[number + 1] - first[number] for first, number in starts) - unguessed
 
     def _row(self, recent: Sequence[Sequence[float]], num_steps: int) -> dict[str, float]:
         """A line of the log: progress, and the mean losses by depth."""

@@ -52,8 +52,8 @@ class Marks(NamedTuple):
     def insert(self, prompt: str, turn: str, reasoning: str) -> str:
         """The model's turn with `reasoning` at its beginning, instead of an empty block of reasoning if it has one."""
         begin = "" if self.are_opened(prompt) else self.begin
-        rest = self.without_empty(turn)
-        return f"{begin}{reasoning.strip()}{self.end}{rest if rest != turn else self.after + turn}"
+        answer = self.without_empty(turn)
+        return f"{begin}{reasoning.strip()}{self.end}{answer if answer != turn else self.after + turn}"
 
     def without_repeated(self, prompt: str, turn: str) -> str:
         """The turn without the mark at its beginning, if the prompt already ends with that mark."""
@@ -127,10 +127,12 @@ def write_turn(rendering: Rendering, answer: dict[str, Any], marks: Marks, ends:
     if not shows_calls(squeeze(turn), calls):
         raise LostError(NO_CALL_SHOWN)
     if not reasoning and not shows(squeeze(turn), content):
+        # The text may begin with its reasoning, which the template left out.
         reasoning, content = marks.split(content)
     elif marks.split(content)[0]:
         # The answer's text begins with its reasoning, so the template put an empty block of reasoning before it.
         turn = marks.without_repeated(prompt, marks.without_empty(turn))
+    # Put back what the template still leaves out: the text, then the reasoning.
     if not shows(squeeze(turn), content):
         if calls:
             warnings.append(TEXT_DROPPED)
@@ -153,11 +155,12 @@ def _turn(rendering: Rendering, content: str, marks: Marks) -> str | None:
     prompt, history, whole = rendering.prompt, rendering.history, rendering.whole
     if whole.startswith(prompt):
         return whole[len(prompt) :]
+    # `begin`: with what the template begins the model's turn.
     has_begin = prompt.startswith(history) and prompt != history
     begin = prompt[len(history) :] if has_begin else ""
     start = len(history) if has_begin and whole.startswith(history) else 0
-    rest, turn = _without_common_beginning(prompt[start:], whole[start:])
-    if len(rest) > len(begin) and not marks.are_all_of(rest):
+    prompt_rest, turn = _without_common_beginning(prompt[start:], whole[start:])
+    if len(prompt_rest) > len(begin) and not marks.are_all_of(prompt_rest):
         # An earlier message is rendered differently, too: search for the last beginning of a turn.
         place = whole.rfind(begin) if begin.strip() else -1
         if place < 0:
@@ -194,6 +197,6 @@ def _without_common_beginning(first: str, second: str) -> tuple[str, str]:
             second_end += 1
         else:
             break
-    # "<think>" and "</think>" have "<" in common.
+    # Marks may have a beginning in common, like the "<" of "<think>" and "</think>": it stays with the second text.
     shared = re.sub(r"[^>\s\]:]*\Z", "", second[:second_end])
     return first[first_end:], second[len(shared) :]

@@ -62,6 +62,7 @@ def find_loss(
     The reasoning of earlier turns may be missing, because the templates that servers use leave it out.
     """
     rendered = squeeze(rendered)
+    # How many messages have the same text: the prompt must show it as often.
     texts = Counter(squeeze(_visible(message)) for message in messages)
     for index, message in enumerate(messages):
         text = _visible(message)
@@ -81,7 +82,7 @@ def find_loss(
 
 
 def mark_short(messages: Sequence[Message]) -> list[Message]:
-    """The messages with a unique word in place of each text that is too short to search for; [] if there is none."""
+    """The messages with a unique word in place of every text that is too short to search for; [] if none is."""
     marked = [
         message | {"content": f"zqx{index}xqz"} if 0 < len(squeeze(_visible(message))) < _SEARCHABLE_LENGTH else message
         for index, message in enumerate(messages)

@@ -126,7 +126,7 @@ class ChatTemplate:
         raise next((error for error in failures if isinstance(error, LostError)), failures[0])
 
     def _clean(self, request: ChatRequest) -> tuple[ChatRequest, list[str]]:
-        """The request with its reasoning under all keys and without reserved arguments, and warnings."""
+        """The request with reasoning under all keys that templates read, without reserved arguments, and warnings."""
         warnings = []
         options = dict(request.options)
         nested = options.pop("chat_template_kwargs", None)
@@ -155,6 +155,7 @@ class ChatTemplate:
         """The shapes that can matter for this template and request; those with few changes come first."""
         calls = [call for message in (*request.messages, request.answer) for call in message.get("tool_calls", ())]
         has_lists = ("documents" if request.documents else "in documents", "in tools")
+        # What each field of a `_Shape` may be, in their order.
         choices = (
             (False, True) if calls and "arguments" in self.source else (False,),
             (False, True) if re.search(r"['\"]text['\"]|\.text\b", self.source) else (False,),
@@ -222,7 +223,7 @@ class ChatTemplate:
 
 
 def _with_reasoning_names(message: Message) -> Message:
-    """The message with its reasoning under all keys, and without keys whose value is None, as in transformers."""
+    """The message with its reasoning under `_REASONING_NAMES`, and without keys whose value is None."""
     message = {key: value for key, value in message.items() if value is not None}
     if message.get("reasoning_content"):
         message = dict.fromkeys(_REASONING_NAMES, message["reasoning_content"]) | message

@@ -104,8 +104,8 @@ class ChatTokenizer:
 
         transformers chooses a template for tools by this rule, and Cohere's API one for documents.
         """
-        wanted = ("tool_use",) if tools else ("rag",) if documents else ()
-        for name in (*wanted, "default"):
+        names = ["tool_use"] if tools else ["rag"] if documents else []
+        for name in (*names, "default"):
             if name in self._templates:
                 return self._templates[name]
         raise ValueError("this has messages, and the tokenizer has no chat template; give a chat model's folder")
@@ -114,7 +114,7 @@ class ChatTokenizer:
         return len(self._encode(text, False)) == 1
 
     def _output(self, prompt: str, before: Sequence[int], turn: Turn) -> Sequence[int]:
-        """The ids of the model's turn."""
+        """The ids of the model's turn after a prompt, whose own ids are `before`."""
         if not turn.continues:
             return self._encode(turn.text, False)
         after = self._encode(prompt + turn.text, False)
@@ -143,7 +143,9 @@ def load_tokenizer(name: str | Path) -> ChatTokenizer:
 def _cause(path: Path) -> str:
     """Why a tokenizer cannot be loaded, if its files tell, and what to do: the end of a message."""
     for pattern, kind in _OTHER_FILES.items():
-        file = path if path.match(pattern) else next(path.glob(pattern), None) if path.is_dir() else None
+        file: Path | None = path if path.match(pattern) else None
+        if file is None and path.is_dir():
+            file = next(path.glob(pattern), None)
         if file is not None:
             return f" from {file.name}, {kind}; give a folder or hub id of the same model with a tokenizer.json."
     return "; give a model's folder, a tokenizer.json, or a hub id that this machine can reach."

@@ -47,8 +47,8 @@ def column_positions(mask: Tensor) -> Tensor:
     """
     visible = mask[0, 0] == 0
     columns = torch.arange(visible.shape[1], device=mask.device)
-    own = (visible * columns).amax(-1)
-    return columns.index_copy(0, own, visible.sum(-1) - 1)
+    own_columns = (visible * columns).amax(-1)
+    return columns.index_copy(0, own_columns, visible.sum(-1) - 1)
 
 
 class _BloomBiases:
@@ -61,8 +61,8 @@ class _BloomBiases:
         if attention_mask.ndim != 4:
             return self._original(attention_mask, num_heads, dtype=dtype)
         # For two tokens, BLOOM's biases are 0 and the slopes.
-        two = torch.ones(1, 2, dtype=torch.int64, device=attention_mask.device)
-        slopes = self._original(two, num_heads, dtype=torch.float32)[:, :, 1:]
+        two_tokens = torch.ones(1, 2, dtype=torch.int64, device=attention_mask.device)
+        slopes = self._original(two_tokens, num_heads, dtype=torch.float32)[:, :, 1:]
         return (slopes * column_positions(attention_mask)).to(dtype)
 
 
@@ -88,7 +88,7 @@ class _MptBiases:
 
 
 def _give_positions(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """A hook before a layer of Llama 4: replaces its cache, if that is ours, by a `_PositionedCache`."""
+    """A hook before a layer of Llama 4: replaces its cache, if that is a `KVStore`'s, by a `_PositionedCache`."""
     cache, positions = named.get("past_key_values"), named.get("position_ids")
     layers = getattr(cache, "layers", None)
     if positions is None or not layers or not isinstance(layers[0], ColumnLayer):

@@ -107,8 +107,8 @@ class ChainForward:
             if len(tree) == 1:
                 store.note(store.slots)
             else:
-                for part in self._modules:
-                    stack.enter_context(_row_by_row(part, store))
+                for state_module in self._modules:
+                    stack.enter_context(_row_by_row(state_module, store))
             output = self._call(store.cache, ids, store.length, **states)
         logits: Tensor = output.logits[0]
         return logits, features_of(output, levels, device) if levels else logits[:, :0]
@@ -124,8 +124,8 @@ class ChainForward:
     def decode(self, prompt: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """Logits [N, V] after each of `tokens`, read one by one after `prompt` with transformers' own cache.
 
-        This is the reference that chains are checked against. A single forward would not do: some kinds clamp a value
-        that they compute from a token only in forwards over several rows.
+        This is the reference that chains are checked against. A single forward would not do: in forwards over several
+        rows, some kinds of layers clamp a value that they do not clamp in forwards over one.
         """
         device = self.model.get_input_embeddings().weight.device
         cache = DynamicCache(config=self.model.config)
@@ -144,6 +144,7 @@ class ChainForward:
         with watch.watching():
             self.read(store, ids)
             store.commit(3)
+            # The first read sets all states; only a later one shows whether it replaces them or writes into them.
             watch.replaced.clear()
             self.read(store, ids[:, :1])
         missing = [slot for slot in store.slots if store.layer(slot).has_previous_state[slot[1]] is False]
@@ -159,25 +160,27 @@ class _Watch:
 
     def __init__(self, model: nn.Module, store: StateStore) -> None:
         self._model, self._store = model, store
+        # The modules whose forward has begun and not ended, the innermost last.
         self._running: list[nn.Module] = []
         self._changed: dict[nn.Module, list[Slot]] = {}
+        # Module -> the linear layer inside it whose output it returns unchanged.
         self._ends: dict[nn.Module, nn.Linear] = {}
-        # Kept alive, so that no other tensor gets the id of one of them.
+        # The id of an output -> its linear layer, and the output, kept alive so that no other tensor gets its id.
         self._linear_outputs: dict[int, tuple[nn.Linear, Tensor]] = {}
         self.replaced: set[Slot] = set()
 
     @property
     def parts(self) -> list[StateModule]:
         """The outermost modules that changed states."""
-        inner = {part for module in self._changed for part in module.modules() if part is not module}
-        outermost = {module: list(module.modules()) for module in self._changed if module not in inner}
+        inner = {child for module in self._changed for child in module.modules() if child is not module}
+        outermost = [module for module in self._changed if module not in inner]
         return [
             StateModule(
                 module,
-                [slot for part in parts for slot in self._changed.get(part, ())],
+                [slot for child in module.modules() for slot in self._changed.get(child, ())],
                 self._ends.get(module),
             )
-            for module, parts in outermost.items()
+            for module in outermost
         ]
 
     @contextmanager
@@ -229,14 +232,14 @@ class _Watch:
 
 
 @contextmanager
-def _row_by_row(part: StateModule, store: StateStore) -> Iterator[None]:
+def _row_by_row(state_module: StateModule, store: StateStore) -> Iterator[None]:
     """Inside the `with` block, a module computes its rows one by one, and `store` notes the states before each row."""
-    rows = _Rows(part, store)
-    linears = [module for module in part.module.modules() if isinstance(module, nn.Linear)]
+    rows = _Rows(state_module, store)
+    linears = [module for module in state_module.module.modules() if isinstance(module, nn.Linear)]
     with ExitStack() as stack:
         for linear in linears:
             stack.enter_context(replaced(linear, rows.project(linear)))
-        stack.enter_context(replaced(part.module, rows))
+        stack.enter_context(replaced(state_module.module, rows))
         yield
 
 
@@ -257,10 +260,10 @@ def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
 class _Rows:
     """A module's forward over several rows, one after another."""
 
-    def __init__(self, part: StateModule, store: StateStore) -> None:
-        self._part, self._store = part, store
-        self._forward = part.module.forward
-        self._last_forward = None if part.last is None else part.last.forward
+    def __init__(self, state_module: StateModule, store: StateStore) -> None:
+        self._state_module, self._store = state_module, store
+        self._forward = state_module.module.forward
+        self._last_forward = None if state_module.last is None else state_module.last.forward
         self._row = 0
         # The id of an argument for the current row -> (the argument, the tensor of all rows that it was cut from).
         self._wholes: dict[int, tuple[Tensor, Tensor]] = {}
@@ -268,13 +271,14 @@ class _Rows:
         self._projected: dict[tuple[nn.Linear, int], Tensor] = {}
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Compute all rows."""
+        """Compute all rows; their number is the second size of the first tensor among the arguments."""
         count = next(value.shape[1] for value in (*arguments, *named.values()) if isinstance(value, Tensor))
         outputs = []
         self._projected = {}
         for row in range(count):
+            # The former arguments are freed, so their ids may return.
             self._row, self._wholes = row, {}
-            self._store.note(self._part.slots)
+            self._store.note(self._state_module.slots)
             outputs.append(
                 self._forward(
                     *(self._cut(value, count) for value in arguments),
@@ -299,7 +303,7 @@ class _Rows:
         forward = linear.forward
 
         def forward_of_row(row: Tensor) -> Tensor:
-            if linear is self._part.last:
+            if linear is self._state_module.last:
                 return row  # computed for all rows at the end
             _, whole = self._wholes.get(id(row), (None, None))
             if whole is None:

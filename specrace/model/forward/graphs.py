@@ -24,6 +24,7 @@ from specrace.model.forward.tapped import Levels
 from specrace.model.forward.tree_inputs import TreeInputs
 
 COLUMN_STEP = 512
+# How often a forward runs before it is captured.
 _WARM_UP_RUNS = 2
 # A store keeps the graphs of its session and those of the latest earlier sessions, the latter up to this many rows in
 # total, because a graph holds the logits of its rows.
@@ -232,4 +233,5 @@ def _buckets(rows: Iterable[int], base: int, longest: int, extra: Extra) -> list
 
 
 def _round_up(columns: int) -> int:
+    """The next multiple of COLUMN_STEP."""
     return -(-columns // COLUMN_STEP) * COLUMN_STEP

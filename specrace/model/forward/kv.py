@@ -20,7 +20,9 @@ from specrace.core.errors import InputError
 
 
 class KVStore:
-    """Keys and values of one lane: `blocks` of layers, [l, 2, 1, H, T, D]; the first `length` of T are committed.
+    """Keys and values of one lane: `blocks` of l layers, [l, 2, 1, H, T, D]; the first `length` columns are committed.
+
+    H are the key-value heads, T the columns (one for each token), D the numbers in a head.
 
     The storage is allocated at the first write, in the shape of its keys: one block for each run of layers on one
     device. A layer whose keys or values have another shape gets two blocks of its own, [1, 1, 1, H, T, D]. `devices`
@@ -33,9 +35,10 @@ class KVStore:
         self.devices = tuple(devices)
         self.length = 0
         self._blocks: list[Tensor] = []
-        # Where each layer's keys and values are.
+        # Where each layer's keys and values are, and views of them; None for a layer without storage.
         self._places: list[tuple[_Place, _Place] | None] = []
         self._layers: list[tuple[Tensor, Tensor] | None] = []
+        # The columns of the next writes, here and copied to each device; see `set_slots`.
         self._slots: Tensor | None = None
         self._placed_slots: dict[torch.device, Tensor] = {}
         self._end = 0
@@ -175,6 +178,7 @@ class KVStore:
     def move(self, path: Sequence[int]) -> None:
         """Move the keys and values of the nodes `path` directly after the committed tokens: one gather per block."""
         for block in self._blocks:
+            # The root, the first node of every path, is in its place already.
             index = torch.tensor(path[1:], device=block.device) + self.length
             block[..., self.length + 1 : self.length + len(path), :] = block.index_select(4, index)
 
@@ -201,13 +205,13 @@ class KVStore:
 
 
 def _fits(storage: Tensor, tokens: Tensor) -> bool:
-    """Whether the storage is for tokens of this shape, both [1, H, N, D] with any N."""
+    """Whether the storage is for tokens of this shape: both are [1, H, N, D], and only N may differ."""
     return storage.shape[1::2] == tokens.shape[1::2]
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where one layer's keys, or its values, are in a store's blocks."""
+    """Where one layer's keys, or its values, are: `blocks[block][row, part]` of a store."""
 
     block: int
     row: int

@@ -53,13 +53,16 @@ class Masks:
 
         The masks come after all nodes: those of node n are the rows from N + n * count on.
         """
+        if not count:
+            return tree
         size, ids = len(tree), range(self.first, self.first + count)
+        # A chain's first mask is below the node, every other one below the mask before it.
         parents = [
             parent
             for node in range(size)
             for parent in (node, *range(size + node * count, size + (node + 1) * count - 1))
         ]
-        return TokenTree((*tree.tokens, *ids) + (*ids,) * (size - 1), (*tree.parents, *parents)) if count else tree
+        return TokenTree((*tree.tokens, *(tuple(ids) * size)), (*tree.parents, *parents))
 
 
 @runtime_checkable

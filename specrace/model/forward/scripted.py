@@ -170,12 +170,15 @@ class _Decoder(nn.Module):
         head = model.get_output_embeddings()
         self.head = make_linear(head.weight, head.bias)
         config, attention = model.config, model.model.layers[0].self_attn
+        # How many query heads share a key head.
         self.groups: int = config.num_attention_heads // config.num_key_value_heads
+        # (layers, key heads, numbers in a head)
         self.shape = (config.num_hidden_layers, config.num_key_value_heads, attention.head_dim)
         self.lowest: float = torch.finfo(model.dtype).min
 
     def forward(self, rows: Tensor, cos: Tensor, sin: Tensor, masked: Tensor, data: Tensor) -> Tensor:
         mask = tree_mask(masked, data, self.lowest, self.groups)
+        # The columns of each layer's cache that the rows are written to, and all of its keys and values.
         new = data.narrow(4, data.size(4) - rows.size(0), rows.size(0)).select(2, 0).unbind(0)
         keys, values = data.select(1, 0).unbind(0), data.select(1, 1).unbind(0)
         for number, layer in enumerate(self.layers):

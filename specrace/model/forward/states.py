@@ -111,6 +111,7 @@ class StateStore(KVStore):
 
     def __init__(self, kinds: Sequence[str], capacity: int, num_states: int = 1, *, copies: bool = True) -> None:
         self.kinds, self.num_states, self.copies = tuple(kinds), num_states, copies
+        # Only layers that attend have columns.
         super().__init__(sum(kind not in STATE_ONLY | WITHOUT_CACHE for kind in kinds), capacity)
         # The states before each row that was scored since the last commit; empty if none was.
         self._noted: dict[Slot, list[State]] = {}

@@ -114,6 +114,7 @@ class TracedForward:
             warnings.simplefilter("ignore")
             # `torch.jit.trace` would keep the weights in a compilation unit until the process exits.
             inputs = (base, ids, depths, masked, data, *self._weights)
+            # Values get no names; the trace is strict; operations in place stay in place.
             graph, _ = torch._C._create_graph_by_tracing(step, inputs, lambda _: "", True, False)
             return torch._C._create_function_from_graph("step", graph)
 

@@ -76,6 +76,7 @@ class TreeInputs:
     def __init__(self, rows: int, device: torch.device, dtype: torch.dtype) -> None:
         self.rows = rows
         pinned = device.type == "cuda"
+        # One block: `base`, N ids, N depths, and the N x N of `masked`.
         packed = torch.zeros(1 + rows * (2 + rows), dtype=torch.int64, pin_memory=pinned)
         self._host = packed
         self._numbers: np.ndarray = packed.numpy()

@@ -73,8 +73,11 @@ def refuse_packed(config: Mapping[str, Any], name: str) -> None:
     """
     settings = config.get("quantization_config")
     method = settings.get("quant_method") if isinstance(settings, Mapping) else None
-    packed = isinstance(config.get("quantization"), Mapping)
-    kind = str(method).upper() if str(method).lower() in _PACKED else "MLX" if packed and not method else ""
+    kind = ""
+    if str(method).lower() in _PACKED:
+        kind = str(method).upper()
+    elif isinstance(config.get("quantization"), Mapping) and not method:
+        kind = "MLX"
     if kind:
         raise InputError(
             f"{name} has weights packed for {kind}, which are not read here; take the model that they were made from, "
@@ -130,6 +133,7 @@ def _num_weights(file: Path, width: int) -> int:
     if file.suffix != ".safetensors":
         return size // width
     with file.open("rb") as stream:
+        # A safetensors file begins with the length of its header, which is JSON.
         length = int.from_bytes(stream.read(8), "little")
         # A file that is damaged gets its own sentence when it is loaded.
         header = stream.read(length) if length <= min(size, _MAX_HEADER) else b""

@@ -22,11 +22,14 @@ _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 _STRING, _ARRAY = 8, 9
 # Far above the numbers of any real file; a damaged one must not fill the memory.
 _MAX_TEXT, _MAX_ITEMS, _MAX_TENSORS, _MAX_BLOCKS = 1 << 24, 1 << 24, 1 << 16, 1 << 12
+# The settings of a model, named after the architecture ("llama.context_length").
 _REQUIRED = ("context_length", "block_count", "embedding_length", "feed_forward_length", "attention.head_count")
 _EPSILON, _BASE, _KV_HEADS = "attention.layer_norm_rms_epsilon", "rope.freq_base", "attention.head_count_kv"
 # Settings that state the size of an attention head, which must be the one that transformers assumes.
 _HEAD_SIZES = ("rope.dimension_count", "attention.key_length", "attention.value_length")
+# The settings that a conversion keeps.
 _SETTINGS = {*_REQUIRED, _EPSILON, _BASE, _KV_HEADS, *_HEAD_SIZES, "vocab_size"}
+# The tensors of a block (a layer) of a Llama.
 _LINEAR = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 _NORMS = ("attn_norm", "ffn_norm")
 # The tensors of a block beyond a Llama's, by architecture; these architectures are tested.
@@ -85,7 +88,7 @@ class _Reader:
         self._stream = stream
 
     def read(self) -> tuple[dict[str, Any], dict[str, _Tensor]]:
-        """The settings, with arrays as None, and the tensors by name; the stream then stands at the header's end."""
+        """The settings, with None for every array, and the tensors by name; leaves the stream at the header's end."""
         if self._bytes(4) != MAGIC:
             raise ValueError("is not a GGUF file")
         version, num_tensors, num_values = self._number("<I"), self._number("<Q"), self._number("<Q")
@@ -153,6 +156,7 @@ def _check_size(values: dict[str, Any], tensors: dict[str, _Tensor], end: int, s
     alignment = values.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment <= 0:
         raise ValueError("is damaged (its tensors have no alignment)")
+    # The data begin at the next multiple of the alignment after the header.
     start = -(-end // alignment) * alignment
     needed = 0
     for name, (shape, kind, offset) in tensors.items():
@@ -197,8 +201,8 @@ def _check_tensors(values: dict[str, Any], tensors: dict[str, _Tensor]) -> None:
     parts = [f"{name}.weight" for name in (*_LINEAR, *_NORMS)] + list(ARCHITECTURES[architecture])
     needed = {f"blk.{block}.{part}" for block in range(values[f"{architecture}.block_count"]) for part in parts}
     needed |= {"token_embd.weight", "output_norm.weight"}
-    if more := sorted(set(tensors) - needed - {"output.weight"}):
-        raise ValueError(f"has the tensor {shorten(more[0])}, which a conversion would lose; {_OTHER}")
+    if surplus := sorted(set(tensors) - needed - {"output.weight"}):
+        raise ValueError(f"has the tensor {shorten(surplus[0])}, which a conversion would lose; {_OTHER}")
     if missing := sorted(needed - set(tensors)):
         raise ValueError(f"lacks {len(missing)} of its tensors, such as {missing[0]}; fetch it again")
 

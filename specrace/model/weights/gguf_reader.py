@@ -113,6 +113,7 @@ def _check_split(folder: Path, header: GgufHeader, name: str) -> None:
     Versions of transformers that do not know a rule's name take another rule, and the ids are then wrong.
     """
     tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    # In JSON, the backslashes of a regular expression are doubled.
     if SPLITS[header.split] not in json.dumps(tokenizer["pre_tokenizer"]).replace("\\\\", "\\"):
         raise InputError(
             f"{shorten(name)} splits texts as {header.split} does, which this version of transformers cannot; run: "

@@ -87,6 +87,7 @@ def _files_to_fetch(files: Sequence[Any]) -> tuple[list[Any], list[str]]:
     """The files to fetch of a hub model, and the patterns that match them."""
     # Pickled weights are fetched only if there are no others; transformers reads them without running code in them.
     weights = next((name for name in WEIGHTS if any(_is_weights(file.rfilename, name) for file in files)), "")
+    # "model*.safetensors" also matches shards, such as model-00001-of-00002.safetensors, and their index is a CONFIG.
     patterns = [*CONFIGS, weights.replace(".", "*.")]
     return [file for file in files if any(fnmatch(file.rfilename, pattern) for pattern in patterns)], patterns
 
@@ -131,6 +132,7 @@ def _progress(on_progress: OnProgress, total: int) -> Any:
 
     class Bar(tqdm):  # type: ignore[type-arg]
         def __init__(self, *args: Any, **options: Any) -> None:
+            # An argument of the hub's library, which tqdm does not know.
             options.pop("name", None)
             super().__init__(*args, **(options | {"file": io.StringIO(), "disable": False}))
 

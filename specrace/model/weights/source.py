@@ -141,7 +141,7 @@ class ModelChoice:
     def refresh(self) -> ModelChoice:
         """The current choice: missing models are looked up again, because they may have been fetched."""
         more = tuple(draft.refresh() for draft in self.more_drafts)
-        draft = self.draft and self.draft.refresh()
+        draft = None if self.draft is None else self.draft.refresh()
         return replace(self, source=self.source.refresh(), draft=draft, more_drafts=more)
 
     def with_model(self, source: ModelSource, dtype: str | None = None) -> ModelChoice:

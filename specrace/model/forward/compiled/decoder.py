@@ -3,6 +3,9 @@
 Several threads run a job (`records.JOB`) together and divide the outputs of each matrix product among themselves. A row
 attends to the committed tokens and then to its own ancestors, in the same order as in vanilla decoding, so its logits
 are vanilla's. All intermediate results are float32, whatever the dtype of the weights and the cache.
+
+The compiled functions get arrays as addresses. Names like `row_step` are distances in bytes; the factor 4 is the size
+of a float32.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from specrace.model.forward.compiled.vectors import (
     tile_rows,
 )
 
+# How often the threads wait for each other in a layer.
 _BARRIERS_PER_LAYER = 6
 
 
@@ -61,6 +65,7 @@ def compile_ahead(vector_width: int | None = None) -> None:
     if not vector_width:
         return
     step = compiled_step(vector_width)
+    # The call compiles the function; as thread 1 with a closed pipe, the function then ends at once.
     reading, writing = os.pipe()
     os.close(writing)
     try:
@@ -261,7 +266,7 @@ def _attend(job, layer, number, thread, vector_width):
     # A literal 1 as an argument would make numba compile the function once more.
     one, end, cache = np.int64(1), base + nodes, job.cache + number * job.layer_step
     first = _first_seen(job, layer, np.int64(0))
-    scores, step = job.scores + 4 * thread * rows * job.columns, 4 * job.columns
+    scores, score_step = job.scores + 4 * thread * rows * job.columns, 4 * job.columns
     row_step, gathered_step = 4 * (job.heads + 2 * job.kv_heads) * size, 4 * job.heads * size
     kind, column_step = job.cache_kind, job.column_step
     masked = carray(pointer(job.masked), (rows, nodes), np.int64)
@@ -270,21 +275,23 @@ def _attend(job, layer, number, thread, vector_width):
         keys = cache + head // (job.heads // job.kv_heads) * job.head_step
         values, gathered = keys + job.value_step, job.gathered + 4 * head * size
         queries = job.projected + 4 * head * size
-        _products(kind, keys, column_step, first, end, rows, queries, row_step, scores, step, size, vector_width)
+        _products(kind, keys, column_step, first, end, rows, queries, row_step, scores, score_step, size, vector_width)
         for row in range(rows):
-            _weigh(job, layer, masked, depths, row, first, scores + row * step)
+            _weigh(job, layer, masked, depths, row, first, scores + row * score_step)
             floats(gathered + row * gathered_step, size)[:] = 0
+        # The committed tokens, for several rows together.
         for row in range(0, rows, max_rows):
-            count, factors, target = min(max_rows, rows - row), scores + row * step, gathered + row * gathered_step
-            committed, factors = values + first * column_step, factors + 4 * first
-            _add_values(job, committed, base - first, count, factors, step, target, gathered_step, vector_width)
+            count, target = min(max_rows, rows - row), gathered + row * gathered_step
+            committed, factors = values + first * column_step, scores + row * score_step + 4 * first
+            _add_values(job, committed, base - first, count, factors, score_step, target, gathered_step, vector_width)
+        # Each row's ancestors and the row itself, one by one.
         for row in range(rows):
             num_seen, first_depth = base, _first_seen(job, layer, depths[job.drafted + row]) - base
             for node in range(job.drafted + row + 1):
                 if not masked[row, node] and depths[node] >= first_depth:
-                    column, factors = values + (base + node) * column_step, scores + row * step + 4 * num_seen
+                    column, factors = values + (base + node) * column_step, scores + row * score_step + 4 * num_seen
                     target = gathered + row * gathered_step
-                    _add_values(job, column, one, one, factors, step, target, gathered_step, vector_width)
+                    _add_values(job, column, one, one, factors, score_step, target, gathered_step, vector_width)
                     num_seen += 1
 
 

@@ -14,9 +14,9 @@ from specrace.model.forward.scripted import FAMILIES, ROTATIONS
 class Family:
     """How the layers of a family differ from those of other families.
 
-    The four norms are the names of a layer's modules, "" if it has no such norm. `norm_offset` is added to the weights
-    of all norms. `activation`: the function in the MLP (`numbers.SILU` or `GELU`). `rotates_by_kind`: each kind of
-    layer (`layer_kinds`) has its own rotary frequencies.
+    The four norms (`before_mlp` ...) are the names of a layer's modules, "" if it has no such norm. `norm_offset` is
+    added to the weights of all norms. `activation`: the function in the MLP (`numbers.SILU` or `GELU`).
+    `rotates_by_kind`: each kind of layer (`layer_kinds`) has its own rotary frequencies.
     """
 
     before_mlp: str
@@ -59,8 +59,9 @@ def find_family(model: Any) -> Family:
 def _rotation_types(config: Any) -> set[str]:
     """The types of rotary positions that the layers use."""
     parameters = getattr(config, "rope_parameters", None) or {}
-    parts = [part for part in parameters.values() if isinstance(part, dict)] or [parameters]
-    return {part.get("rope_type", "default") for part in parts}
+    # A config has the settings of each kind of layer, or else one set for all layers.
+    settings = [value for value in parameters.values() if isinstance(value, dict)] or [parameters]
+    return {rotation.get("rope_type", "default") for rotation in settings}
 
 
 def layer_kinds(config: Any) -> list[str]:

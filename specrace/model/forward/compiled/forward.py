@@ -65,12 +65,12 @@ class CompiledForward:
         """A forward like this one that also returns the features at `levels`, in float32."""
         width, places = int(self._job["width"]), torch.full((int(self._job["layers"]) + 1,), -1)
         # A level that is wanted twice is copied once.
-        kept = tuple(dict.fromkeys(levels))
-        places[list(kept)] = torch.arange(len(kept))
-        columns = torch.cat([torch.arange(width) + width * kept.index(level) for level in levels])
+        distinct = tuple(dict.fromkeys(levels))
+        places[list(distinct)] = torch.arange(len(distinct))
+        columns = torch.cat([torch.arange(width) + width * distinct.index(level) for level in levels])
 
         def run(tree: TreeTensors, data: Tensor) -> tuple[Tensor, Tensor]:
-            features = torch.empty(tree.ids.shape[1], len(kept) * width)
+            features = torch.empty(tree.ids.shape[1], len(distinct) * width)
             with self._lock:
                 job = self._job
                 job["taps"], job["features"] = places.data_ptr(), features.data_ptr()
@@ -79,7 +79,7 @@ class CompiledForward:
                     logits = self._run(tree, data)
                 finally:
                     job["taps"] = 0
-            return logits, features if kept == levels else features[:, columns]
+            return logits, features if distinct == levels else features[:, columns]
 
         return run
 
@@ -187,6 +187,7 @@ class CompiledForward:
         # The module takes the dtype and device of its results from its first argument.
         example = torch.empty(0, dtype=torch.float32, device="cpu")
         positions = torch.arange(count, device="cpu")[None]
+        # A model whose layers all rotate alike takes no kind.
         pairs = [self._rotary(example, positions, *([kind] if kind else [])) for kind in self._rotation_kinds()]
         cos, sin = (torch.cat(parts) for parts in zip(*pairs, strict=True))
         first, second = sin.chunk(2, -1)

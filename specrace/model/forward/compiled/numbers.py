@@ -22,11 +22,13 @@ def pointer(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def _as_float32(typing: Any, bits: Any) -> Any:
+    """The float32 with these bits."""
     return lowered(types.float32, [types.int32], lambda builder, args: builder.bitcast(args[0], ir.FloatType()))
 
 
 @intrinsic
 def _as_uint32(typing: Any, value: Any) -> Any:
+    """The bits of a float32."""
     return lowered(types.uint32, [types.float32], lambda builder, args: builder.bitcast(args[0], ir.IntType(32)))
 
 
@@ -43,6 +45,7 @@ _LOG2_E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), 
 _P0, _P1, _P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 _P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(0.5)
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
+# Of a float32: the bias of its exponent, and the number of bits below the exponent.
 _BIAS, _MANTISSA = np.int32(127), np.int32(23)
 
 # The MLP's activation functions: x / (1 + e^-x), and GELU with tanh (Hendrycks and Gimpel 2016).
@@ -138,6 +141,7 @@ def store(target, source, size, kind):
     else:
         halves = carray(pointer(target), (size,), np.uint16)
         for index in range(size):
+            # Adding almost half of the last kept bit, and 1 if that bit is set, rounds as described.
             bits = _as_uint32(values[index])
             odd = (bits >> np.uint32(16)) & np.uint32(1)
             halves[index] = np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))

@@ -22,6 +22,8 @@ _write = types.ExternalFunction("write", types.int64(types.int32, types.int64, t
 
 @intrinsic
 def _increment(typing: Any, address: Any) -> Any:
+    """Add 1 to the int64 at an address, atomically."""
+
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> ir.Value:
         return builder.atomic_rmw(
             "add", builder.inttoptr(args[0], _LONG.as_pointer()), ir.Constant(_LONG, 1), "seq_cst"
@@ -32,6 +34,8 @@ def _increment(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def _current(typing: Any, address: Any) -> Any:
+    """The int64 that is now at an address, which other threads change."""
+
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> ir.Value:
         return builder.load_atomic(builder.inttoptr(args[0], _LONG.as_pointer()), "seq_cst", 8)
 

@@ -65,6 +65,7 @@ def tile(
 
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> None:
         _, kind, rows, *addresses = args
+        # Kind and number of rows are known only when the code runs: one case for each pair, numbered by both.
         cases = {
             known_kind * (max_rows + 1) + num_rows: partial(
                 _write_tile, builder, vector, addresses, known_kind, num_rows, TILE_OUTPUTS
@@ -119,6 +120,7 @@ def add_weighted(
 
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> None:
         _, kind, vectors, rows, *addresses = args
+        # One case for each kind, number of vectors and number of rows, numbered by all three.
         cases = {
             (known_kind * (VECTORS + 1) + num_vectors) * (max_rows + 1) + num_rows: partial(
                 _write_weighted, builder, vector, addresses, known_kind, num_vectors, num_rows
