@@ -27,9 +27,9 @@ def sentences(recommender: Recommender, curve_words: str, sample: Recommender | 
     """
     num_requests = len(recommender.included)
     row = recommender.recommendation()
-    tokens = sum(recommender.sweep.requests[number].output_tokens for number in recommender.included)
+    num_tokens = sum(recommender.sweep.requests[number].output_tokens for number in recommender.included)
     batch = f", in batches of {recommender.batch}," if recommender.batch > 1 else ""
-    evidence = f"On these {num_requests} requests ({tokens:,} output tokens){batch}"
+    evidence = f"On these {num_requests} requests ({num_tokens:,} output tokens){batch}"
     if recommender.chosen == 0:
         best = recommender.recommendation(recommender.best)
         yield (
@@ -57,13 +57,13 @@ def sentences(recommender: Recommender, curve_words: str, sample: Recommender | 
 
 def _idle_lanes(recommender: Recommender, where: str = "") -> Iterator[str]:
     """Yield a sentence for each lane with settings that hardly ever draft; it describes the first of these settings."""
-    rows = [(recommender.lane(number), number, drafting) for number, drafting in idle_lanes(recommender)]
+    rows = [(recommender.lane(number), number, share) for number, share in idle_lanes(recommender)]
     for name in dict.fromkeys(lane.name for lane, *_ in rows):
-        (lane, number, drafting), *others = (row for row in rows if row[0].name == name)
+        (lane, number, share), *others = (row for row in rows if row[0].name == name)
         minima = ", ".join(f"{key} {value}" for key, value in lane.options.items() if MINIMUM.search(key) and value)
         why = f": hardly any match reaches {minima}" if minima else ""
         more = f", and with {len(others)} more settings on as few steps" if others else ""
-        frequency = f"{100 * drafting:.1f} % of the steps{where}"
+        frequency = f"{100 * share:.1f} % of the steps{where}"
         yield f"{name} with {recommender.sweep.varied_settings(number)} drafts on {frequency}{why}{more}."
 
 
@@ -71,13 +71,13 @@ def _batches(recommender: Recommender) -> Iterator[str]:
     """Yield a sentence about the recommended lane at other batch sizes; nothing if the advice is not to draft."""
     if recommender.chosen == 0:
         return
-    stop = losing_batch(recommender)
+    losing_from = losing_batch(recommender)
     speedup = next(row["speedup"] for row in recommender.batches if row["batch"] == recommender.batch)
     others = [row for row in recommender.batches if row["batch"] != recommender.batch]
     speedups = ", ".join(f"{row['speedup']:.2f}x at {row['batch']}" for row in others)
     pays_less = recommender.batch == 1 and all(row["speedup"] < speedup for row in others)
     opening = "In batches the lane pays less" if pays_less else "At other batch sizes"
-    end = f"; from a batch of {stop} on it no longer pays" if stop else ""
+    end = f"; from a batch of {losing_from} on it no longer pays" if losing_from else ""
     yield f"{opening}: {speedups}{end}."
 
 
@@ -227,7 +227,9 @@ def choice(recommender: Recommender, number: int) -> Choice:
     lane = recommender.lane(number)
     profile = recommender.profile(number)
     rates = tuple(profile["marginal_accept_rates"])
-    return Choice(lane.name, lane.options, lane.num_draft, profile["mean_accept_length"], rates)
+    return Choice(
+        lane=lane.name, options=lane.options, num_draft=lane.num_draft, mean=profile["mean_accept_length"], rates=rates
+    )
 
 
 def profile_file(recommender: Recommender, source: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The lanes and settings that are tried for each engine by default."""
+"""The lanes (drafting methods) and the settings of these that are tried for each engine by default."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "llamacpp-map-k4v": {"size_n": (3, 12)},
     "llamacpp-mod": {"n_match": (3, 24), "n_min": (1,)},
 }
-# The lists of llama.cpp's drafters that are tried. Only pairs: the three n-gram maps look up the same n-grams, so
-# longer lists add little.
+# llama.cpp takes a list of drafters, which it asks in turn; these lists are tried. All are pairs, because the three
+# n-gram maps look up the same n-grams, so longer lists add little.
 _PAIRS = (("simple", "cache"), ("map_k", "cache"), ("map_k4v", "cache"), ("mod", "cache"), ("map_k4v", "mod"))
 
 
 def engine_lanes(engine: str) -> tuple[str, ...]:
-    """The twins of an engine's drafters, or the lanes most like them if it has no twin."""
+    """The twins of an engine's drafters (our copies of them), or the lanes most like them if it has no twin."""
     prefix = ENGINES[engine].prefix
     twins = tuple(name for name in scorable_lanes() if prefix and name.startswith(prefix))
     return twins or tuple(name for name in ENGINES[engine].nearest if name in own_lanes())
@@ -46,8 +46,8 @@ def candidates(names: Iterable[str]) -> list[ScoredLane]:
     lanes = grid_lanes(names, {}, ())
     grid = {name: dict(values) for name, values in GRID.items() if name in names}
     lanes += _list_lanes() if LIST in names else []
-    others = [name for name in names if name != LIST]
-    return lanes + [lane for lane in grid_lanes(others, grid, NUM_DRAFTS) if lane not in lanes]
+    other_names = [name for name in names if name != LIST]
+    return lanes + [lane for lane in grid_lanes(other_names, grid, NUM_DRAFTS) if lane not in lanes]
 
 
 def _list_lanes() -> Iterator[ScoredLane]:

@@ -1,8 +1,9 @@
-"""Forecasts the speedup of scored lanes on a machine, from its cost curve, with intervals over requests.
+"""Forecasts the speedup of scored lanes (drafting methods) on a machine, from its cost curve, with intervals.
 
 A step with d draft tokens costs one forward over 1 + d rows and the drafter's own time; a drafter's tables are built
-once per request. Vanilla costs a forward over one row for every token. The unit of all costs is a forward over one row.
-An engine that pads short drafts verifies a full draft in every step except the first, which reads the prompt.
+once per request. Vanilla, without drafts, costs a forward over one row for every token. The unit of all costs is a
+forward over one row. An engine that pads short drafts verifies a full draft in every step except the first, which reads
+the prompt.
 
 In a batch of B requests a step's forward has B (1 + d) rows, and all requests draft at the same time. The curve was
 measured on the rows of one request, so it lacks what a batch adds to attention.
@@ -30,13 +31,16 @@ def forecast_sweep(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)
     """The forecast for every lane and request of a finished sweep, for each batch size."""
     requests = range(len(sweep.requests))
     shape = (len(sweep.lanes), len(requests))
+    # Filled in below: the tokens, then steps, idle, rows and cost.
     forecasts = [Forecast(np.empty(len(requests)), *(np.zeros(shape) for _ in range(4))) for _ in batches]
     curves = [curve.near(sweep.requests[number].prompt_tokens) for number in requests]
+    # The requests, grouped by the curve that was measured nearest to their prompt's length.
     by_curve = {
-        measured: [number for number in requests if curves[number] == measured] for measured in dict.fromkeys(curves)
+        near_curve: [number for number in requests if curves[number] == near_curve]
+        for near_curve in dict.fromkeys(curves)
     }
     for number, lane in enumerate(sweep.lanes):
-        # Steps by request and draft size.
+        # The number of steps, by request and draft size.
         sizes = np.zeros((len(requests), lane.num_draft + 1))
         drafter_ms = np.zeros(len(requests))
         for request, score in sweep.scores(number):
@@ -50,10 +54,11 @@ def forecast_sweep(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)
             forecast.steps[number] = sizes.sum(axis=1)
             forecast.idle[number] = sizes[:, 0]
             forecast.rows[number] = verified @ np.arange(min_rows, min_rows + lane.num_draft + 1)
-            for measured, group in by_curve.items():
-                row_ms = (measured.row_ms or np.inf) * measured.at(batch)
-                target_cost = verified[group] @ step_costs(measured, lane, batch)
-                forecast.cost[number, group] = target_cost + drafter_ms[group] / row_ms
+            for near_curve, numbers in by_curve.items():
+                # A curve without milliseconds leaves the drafters' own time out.
+                row_ms = (near_curve.row_ms or np.inf) * near_curve.at(batch)
+                target_cost = verified[numbers] @ step_costs(near_curve, lane, batch)
+                forecast.cost[number, numbers] = target_cost + drafter_ms[numbers] / row_ms
     return forecasts
 
 
@@ -141,6 +146,7 @@ def _pad_steps(sizes: np.ndarray) -> np.ndarray:
 def median_interval(draws: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     """The interval at LEVEL of a median over requests of `values` [n]."""
     order = np.argsort(values)
+    # For each draw, the first of the sorted values at which half of the drawn requests are reached.
     reached = draws[:, order].cumsum(axis=1) >= len(values) / 2
     low, high = np.percentile(values[order][reached.argmax(axis=1)], [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return float(low), float(high)

@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 
 from specrace.core.clock import thread_ms
@@ -24,10 +23,10 @@ from specrace.lab.scoring.forks import in_forks
 from specrace.lab.scoring.score import ScoredLane, count_steps
 from specrace.lab.scoring.sweep import SHARD_SIZE, Cell, Request, RequestScore, ScoredCell, Sweep
 
-# The number of shards in each round but the last, which uses all of them.
+# The number of shards, of SHARD_SIZE requests each, in each round but the last, which uses all of them.
 ROUNDS = (1, 4)
-# How many of a pool's fastest settings survive each of these rounds. Of those about as fast as the fastest, the one
-# that verifies the fewest rows survives as well.
+# How many of a pool's fastest settings survive each of these rounds. Of the settings about as fast as the fastest, the
+# one that verifies the fewest rows survives as well.
 SURVIVORS = (6, 1)
 # A setting within this many standard errors of the fastest may still be the best.
 ERRORS = 2.0
@@ -54,7 +53,7 @@ class Round:
 
 
 class Halving:
-    """Successive halving over the lanes of an empty sweep, compared by its cost curve; the first lane is vanilla.
+    """Successive halving over an empty sweep's lanes, compared by its cost curve; lane 0 is vanilla, without drafts.
 
     `pools`: name -> the numbers of the lanes that compete. `batch`: the batch size of the forecast. `surviving`: the
     numbers of the lanes that have not been dropped yet. `tried`: number of a lane -> its metrics in the last round that
@@ -79,29 +78,32 @@ class Halving:
         self.curve = sweep.curve or ASSUMED_GPU
         self.surviving = sorted({lane for pool in pools.values() for lane in pool})
         self.tried: dict[int, Tried] = {}
+        # Vanilla need not be scored: each of its steps emits one token, without a draft.
         for shard in range(self._num_shards):
             in_shard = self.sweep.requests[shard * SHARD_SIZE : (shard + 1) * SHARD_SIZE]
             self.sweep.cells[0, shard] = tuple(
-                RequestScore(((0, 0, request.output_tokens),), 0.0, 0.0) for request in in_shard
+                RequestScore(steps=((0, 0, request.output_tokens),), draft_ms=0.0, build_ms=0.0) for request in in_shard
             )
 
     @property
     def _num_shards(self) -> int:
+        """The number of shards, of which the last may be smaller."""
         return -(-len(self.sweep.requests) // SHARD_SIZE)
 
     def run(self, *, processes: int = 1, until: float = float("inf")) -> Iterator[Round]:
-        """Score round by round, and yield the progress. At the monotonic time `until` it stops, even within a round."""
-        done = 0
+        """Score round by round, and yield the progress. It stops at `until` (`time.monotonic`), even in a round."""
+        shards_done = 0
+        # After the last round, which scores all shards, nothing is dropped.
         for shards, num_fastest in zip((*ROUNDS, self._num_shards), (*SURVIVORS, 0), strict=True):
             shards = min(shards, self._num_shards)
-            yield from self._score(range(done, shards), processes, until)
-            done = self._common_shards()
-            if done == 0:
+            yield from self._score(range(shards_done, shards), processes, until)
+            shards_done = self._common_shards()
+            if shards_done == 0:
                 return
-            self._record(done)
-            if done == self._num_shards or done < shards:
+            self._record(shards_done)
+            if shards_done == self._num_shards or shards_done < shards:
                 return
-            self.surviving = self._survivors(done, num_fastest)
+            self.surviving = self._survivors(shards_done, num_fastest)
 
     def finalists(self, pool: str) -> Sweep:
         """Vanilla and a pool's survivors, on the requests on which every survivor was scored."""
@@ -118,16 +120,17 @@ class Halving:
         return part_of_sweep(self.sweep, [0, *self.pools[pool]], min(ROUNDS[0], self._num_shards))
 
     def _score(self, shards: range, processes: int, until: float) -> Iterator[Round]:
-        # Two processes take turns at the cells. In every other shard the lanes are in reverse order, so that neither
-        # process gets all the costly ones.
+        # `in_forks` deals the cells out to the processes in turn. Every other shard has the lanes in reverse order, so
+        # that of two processes neither gets all the costly lanes.
         cells = [(lane, shard) for shard in shards for lane in (self.surviving, self.surviving[::-1])[shard % 2]]
         num_requests = min(shards.stop * SHARD_SIZE, len(self.sweep.requests))
-        results = in_forks(cells, partial(self._score_cell), processes)
+        results = in_forks(cells, self._score_cell, processes)
         for done, (cell, scores) in enumerate(results, 1):
             if time.monotonic() > until:
                 break
             self.sweep.cells[cell] = scores
-            yield Round(len(self.surviving), num_requests, done, len(cells))
+            yield Round(settings=len(self.surviving), requests=num_requests, done=done, cells=len(cells))
+        # Closing the iterator kills the forks.
         if hasattr(results, "close"):
             results.close()
 
@@ -164,7 +167,7 @@ class Halving:
 
 
 def contenders(forecast: Forecast, lanes: Sequence[int], num_fastest: int) -> list[int]:
-    """Up to `num_fastest` lanes that may still be the best, and the one with the fewest rows that is close to it."""
+    """Up to `num_fastest` lanes that may still be the best, and of those close to it the one with the fewest rows."""
     ranked = sorted(lanes, key=lambda lane: -forecast.speedup[lane])
     best = ranked[0]
     possible = [

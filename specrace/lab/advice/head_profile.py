@@ -21,6 +21,7 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text
 
 MAX_DEPTH = 64
+# Larger files are refused.
 _MAX_BYTES = 100_000
 _HINT = 'give a file like {"by_depth": [0.7, 0.6], "pass_cost": 0.1}'
 
@@ -59,15 +60,16 @@ class HeadProfile:
 
     def forecast(self, curve: CostCurve, batch: int = 1) -> HeadForecast:
         """The forecast with the chain length that pays best when `batch` requests are decoded together."""
+        # The share of all steps in which each draft token is accepted: a1, a1 a2, ...
         expected = list(accumulate(self.by_depth, mul))
-        shared = curve.in_batch(batch, max_rows=1 + len(expected))
-        size = best_budget(shared, expected, price=self.pass_cost)
+        batch_curve = curve.in_batch(batch, max_rows=1 + len(expected))
+        size = best_budget(batch_curve, expected, price=self.pass_cost)
         tau = 1.0 + sum(expected[:size])
         return HeadForecast(
             num_draft=size,
             tau=tau,
-            speedup=tau / (shared.at(1 + size) + size * self.pass_cost),
-            break_even=shared.at(2) + self.pass_cost - 1.0,
+            speedup=tau / (batch_curve.at(1 + size) + size * self.pass_cost),
+            break_even=batch_curve.at(2) + self.pass_cost - 1.0,
         )
 
 

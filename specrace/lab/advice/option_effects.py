@@ -41,4 +41,5 @@ def _row(options: Sequence[tuple[str, ...]], effect: Effect, engine: Engine) -> 
 
 
 def _either(names: Sequence[str]) -> str:
+    """The names as words: "a, b or c"."""
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

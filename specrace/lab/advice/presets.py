@@ -28,6 +28,7 @@ GPUS = {
     "h200": (4800e9, 989e12, "NVIDIA H200 SXM data sheet; half of its figure with sparsity"),
 }
 ASSUMED = {"assumed-gpu": ASSUMED_GPU, "assumed-cpu": ASSUMED_CPU}
+# A GPU and the model's size in billions of parameters, such as h100-8b.
 _NAME = re.compile(r"([a-z0-9]+)-(\d{1,4}(?:\.\d{1,3})?)b")
 NAMES = f"{', '.join(ASSUMED)}, or a GPU ({', '.join(GPUS)}) and a size such as h100-8b"
 

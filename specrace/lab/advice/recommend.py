@@ -1,4 +1,4 @@
-"""Recommends a lane and its settings, from a sweep and a cost curve, with the evidence.
+"""Recommends a lane, a drafting method with its settings, from a sweep and a cost curve, with the evidence.
 
 The choice is deterministic. Among the settings within one standard error of the fastest, and within `CLOSE` of it, the
 one whose steps verify the fewest rows is chosen, because it loses least as batches grow. If the normal interval of its
@@ -53,7 +53,7 @@ class Recommender:
 
     @cached_property
     def lanes(self) -> list[int]:
-        """The numbers of the lanes that may be recommended; vanilla, 0, is the first."""
+        """The numbers of the lanes that may be recommended; the first is 0, vanilla, which does not draft."""
         return [
             number
             for number, lane in enumerate(self.sweep.lanes)
@@ -151,7 +151,7 @@ class Recommender:
 
     @cached_property
     def best(self) -> int:
-        """The number of the lane that drafts best, even if it does not pay."""
+        """The number of the lane that drafts best, even if drafting does not pay."""
         return thriftiest(self.forecast, self.lanes[1:])
 
     def best_among(self, names: Sequence[str]) -> int | None:
@@ -179,7 +179,7 @@ class Recommender:
         return acceptance_profile(steps)
 
     def mean_per_request(self, number: int) -> float:
-        """A lane's mean accept length in each included request, averaged over the requests."""
+        """A lane's mean accept length (bonus token included) in each included request, averaged over the requests."""
         included = set(self.included)
         means = []
         for request, score in self.sweep.scores(number):
@@ -249,6 +249,7 @@ def _not_tested(recommender: Recommender) -> Iterator[str]:
             yield f"{name} was scored in part: {lane.part}."
         if is_twin(name):
             yield f"{name}: the time that the engine takes to draft, which is not in the forecast."
+    # The lane fusion cuts its drafts where they would cost more than they gain, by the cost curve.
     if "fusion" in swept and (recommender.sweep.curve or ASSUMED_GPU) != recommender.curve:
         yield "fusion on this cost curve: in the sweep it cut its drafts by another curve."
     if "fusion" in swept and recommender.batch > 1:

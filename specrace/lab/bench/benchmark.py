@@ -1,14 +1,17 @@
 """The benchmark: prompts x lanes x repetitions, in rotated order; medians and their spread.
 
-What is timed: a lane's clock (`decode_ms`) is the race's, that is, draft + target + keep of its own steps and the
-building of its tables for this prompt, without prefill. What a server builds once for all requests, tables of the
-documents and indexes of earlier answers, is on no clock; `shared_ms` is the time spent on it so far. `run_ms` covers
-the whole run: prefill, the session's cache, tables, and every step. A peer's `run_ms` is the whole call of `generate`;
-its decode time begins after its first tokens, which are not counted. So decode is compared with decode, and run with
-run.
+A lane is one of our drafting methods; vanilla, the baseline, drafts nothing. A peer is another library's decoder.
 
-A probe between runs measures the machine's pace (`specrace.engine.pace`). All times, including the peers', are
-corrected to the pace before the prompt's first run, and exclude time spent waiting for a processor.
+What is timed: a lane's clock (`decode_ms`) is the race's. It counts the lane's own steps (drafting, the target's
+forward, keeping the accepted KV) and the building of its tables for this prompt, but no prefill. What a server builds
+once for all requests, tables of the documents and indexes of earlier answers, is on no clock; `shared_ms` is the time
+spent on it so far. `run_ms` covers the whole run: prefill, the session's cache, tables, and every step. A peer's
+`run_ms` is the whole call of `generate`; its decode time begins after its first tokens, which are not counted. So
+decode is compared with decode, and run with run.
+
+A probe between runs measures the machine's pace: how fast it is at that moment (`specrace.engine.pace`). All times,
+including the peers', are corrected to the pace before the prompt's first run, and exclude time spent waiting for a
+processor.
 
 Lanes and peers run one after the other, each to its end (solo). In each repetition the lanes are also raced step by
 step, as on the page. The two clocks should agree; a difference above 5 % is reported.
@@ -117,7 +120,8 @@ class BenchPrompt:
 class LaneRun:
     """One solo run of a lane; `end`: why it ended, as in a `Step`.
 
-    `build_ms` is a part of the decode time; `shared_ms` is on no clock, see `LaneInfo`.
+    `peak_memory`: in bytes, None where unknown. `limit_ms`: the roofline of a mean step. `build_ms` is a part of the
+    decode time; `shared_ms` is on no clock, see `LaneInfo`.
     """
 
     tokens: tuple[int, ...]
@@ -133,7 +137,11 @@ class LaneRun:
 
 @dataclass
 class PromptResult:
-    """The measurements on one prompt, by lane or peer."""
+    """The measurements on one prompt, by lane or peer.
+
+    `interleaved_ms`: a lane's clock in each race with the other lanes, step by step. `differences`: the first
+    difference from vanilla's output, None if there is none.
+    """
 
     prompt: BenchPrompt
     runs: dict[str, list[LaneRun]] = field(default_factory=dict)
@@ -183,6 +191,7 @@ class Bench:
         self._warm = False
         # The curve near this prompt's length, refitted to the machine's present speed.
         self._refitted: CostCurve | None = None
+        # Lane -> the cost of a forward of its trained head.
         self._head_prices: dict[str, float] = {}
         self._pace: PaceKeeper
 
@@ -221,7 +230,7 @@ class Bench:
             self._pace.choose_threads()
             self._warm_up(prompt, on_progress)
             self._pace.start()
-            # Measured now, because lanes' times are corrected to the machine's pace now.
+            # The bandwidth is measured now, at the pace to which the lanes' times are corrected.
             self.target.measure_bandwidth()
             for first in range(number, number + self.repetitions):
                 for decoder in _rotate(decoders, first):
@@ -242,13 +251,13 @@ class Bench:
         return result
 
     def _run_peer(self, peer: PeerDecoder, prompt: BenchPrompt) -> PeerRun:
-        """Run a peer once, and correct its times by the mean pace before and after it."""
+        """Run a peer once; correct its times by the mean pace before and after it, and by the time spent waiting."""
         runs: list[PeerRun] = []
         self._pace.refresh()
-        before = self._pace.slowdown
+        slowdown_before = self._pace.slowdown
         wall_ms, running_ms = timed(lambda: runs.append(peer.run(prompt.tokens, self._spec_of(prompt).max_new_tokens)))
         self._pace.refresh()
-        scale = running_ms / wall_ms * 2.0 / (before + self._pace.slowdown)
+        scale = running_ms / wall_ms * 2.0 / (slowdown_before + self._pace.slowdown)
         return replace(runs[0], run_ms=scale * runs[0].run_ms, first_ms=scale * runs[0].first_ms)
 
     def _warm_up(self, prompt: BenchPrompt, on_progress: Callable[[str], object]) -> None:
@@ -268,7 +277,7 @@ class Bench:
             self._warm = True
 
     def _open_lanes(self, prompt: BenchPrompt, prefix: Any) -> None:
-        """Open all lanes at once: with CUDA graphs, each then gets its own store and captures what it needs."""
+        """Open all lanes at once: with CUDA graphs, each then gets its own KV cache and captures what it needs."""
         lanes = [self._make_lane(name, prompt, prefix) for name in self.spec.lanes]
         for lane in lanes:
             if method_of(lane.name).needs_draft_model:
@@ -286,28 +295,39 @@ class Bench:
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
         """Run a lane once, solo: prefill, build, decode."""
         self._pace.refresh()
-        # Prefill and tables are also corrected, because a peer's whole run is.
-        before = self._pace.slowdown
+        # Prefill and tables are also corrected to the pace, because a peer's whole run is.
+        slowdown_before = self._pace.slowdown
         self.target.reset_peak_memory()
         began = thread_ms()
         prefix = read_prompt(self.target, prompt.tokens, replace(self.spec, lanes=(name,)))
         lane = self._make_lane(name, prompt, prefix)
         # Everything before the first step except the tables, which are on the lane's clock. The thread's clock and the
-        # prefill's differ a little, so this is at least the prefill.
-        opening_ms = max(since_ms(began) - lane.at_ms, prefix.ms) / before
-        lane.at_ms /= before
+        # prefill's differ a little, so `opening_ms` is never less than the prefill.
+        opening_ms = max(since_ms(began) - lane.at_ms, prefix.ms) / slowdown_before
+        lane.at_ms /= slowdown_before
         build_ms = lane.at_ms
         metrics = LaneMetrics(draft_ms=build_ms)
         while not lane.end:
             self._pace.probe_if_due()
             metrics.add(lane.step())
         peak = self.target.peak_memory()
+        # The mean number of tokens in the KV cache.
         middle = len(prompt.tokens) + len(lane.tokens) / 2
         limit = self.target.step_limit_ms(middle, 1 + metrics.drafted_per_step)
-        prefill_ms, run_ms = prefix.ms / before, opening_ms + metrics.decode_ms
+        prefill_ms, run_ms = prefix.ms / slowdown_before, opening_ms + metrics.decode_ms
         plan = plan_lane(self.spec, name, self.target.device_type, chains_only=self.target.chains_only)
-        once_ms = shared_ms(lane, plan, self._sources)
-        return LaneRun(tuple(lane.tokens), metrics, prefill_ms, run_ms, peak, limit, lane.end, build_ms, once_ms)
+        lane_shared_ms = shared_ms(lane, plan, self._sources)
+        return LaneRun(
+            tokens=tuple(lane.tokens),
+            metrics=metrics,
+            prefill_ms=prefill_ms,
+            run_ms=run_ms,
+            peak_memory=peak,
+            limit_ms=limit,
+            end=lane.end,
+            build_ms=build_ms,
+            shared_ms=lane_shared_ms,
+        )
 
     def _race(self, prompt: BenchPrompt, first: int) -> dict[str, float]:
         """Race the lanes once, and return their clocks; lane number `first` steps first."""
@@ -331,9 +351,9 @@ class Bench:
             position = first_difference(tokens, reference)
             result.differences[name] = None
             if position is not None:
-                before = [*result.prompt.tokens, *reference[:position]]
+                context = [*result.prompt.tokens, *reference[:position]]
                 result.differences[name] = explain_difference(
-                    self.target, before, position, self.spec.sampling_params()
+                    self.target, context, position, self.spec.sampling_params()
                 )
 
 

@@ -1,4 +1,7 @@
-"""Measures a target's cost curve, and caches it in the user's cache folder."""
+"""Measures a target's cost curve, and caches it in the user's cache folder.
+
+The curve tells how much longer a forward over k rows, one for each token, takes than one over a single row.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from specrace.core.files import user_cache_folder
 from specrace.core.tree import TokenTree
 from specrace.engine.setup import RaceTarget
 
+# Numbers of rows, and numbers of tokens before them, for which forwards are timed.
 ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 CONTEXTS = (32, 256, 1024)
 ROUNDS = 9
@@ -51,6 +55,7 @@ def measure(
     """
     if not 1 <= rounds <= MAX_ROUNDS:
         raise InputError(f"The number of rounds is {rounds}; give 1 to {MAX_ROUNDS}.")
+    # At least half of the model's context stays free for the tokens before the rows.
     rows = tuple(number for number in rows if number == 1 or 2 * number <= target.max_context)
     costs = []
     for context in sorted({min(context, target.max_context - rows[-1]) for context in contexts}):
@@ -81,21 +86,21 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
         while True:
             began = thread_ms()
             session.score(tree)
-            # The wall clock and the wait count can drift apart by as much as a small forward takes; `since_ms` is then
-            # 0, and the forward is timed again.
+            # The thread's clock is the wall clock less the time spent waiting for a processor. The two drift apart by
+            # as much as a small forward takes; `since_ms` may then be 0, and the forward is timed again.
             if (passed := since_ms(began)) > 0:
                 return passed
 
-    single: list[float] = []
+    single_row_ms: list[float] = []
     ratios: dict[int, list[float]] = {number: [] for number in rows}
     for round_number in range(WARM_UP_ROUNDS + rounds):
         for number in rng.sample(list(rows), len(rows)):
-            one = timed(1)
-            ratio = timed(number) / one if number > 1 else 1.0
+            one_row_ms = timed(1)
+            ratio = timed(number) / one_row_ms if number > 1 else 1.0
             if round_number >= WARM_UP_ROUNDS:
-                single.append(one)
+                single_row_ms.append(one_row_ms)
                 ratios[number].append(ratio)
-    return ContextCost(context, median(single), tuple(median(ratios[number]) for number in rows))
+    return ContextCost(context, median(single_row_ms), tuple(median(ratios[number]) for number in rows))
 
 
 def cache_file(about: Mapping[str, Any]) -> Path | None:
@@ -105,7 +110,7 @@ def cache_file(about: Mapping[str, Any]) -> Path | None:
     and of the compiled decoder, because a change of either changes how long a forward takes.
     """
     names = ("model", "parameters", "dtype", "device", "processor", "threads")
-    # Drop the text in parentheses, which says why this engine was chosen.
+    # `engine` says how forwards run. Drop the text in parentheses, which says why this way was chosen.
     engine = about["engine"].partition(" (")[0] if "engine" in about else None
     versions = [about.get("versions", {}).get(name) for name in ("torch", "decoder")]
     key = json.dumps([*(about.get(name) for name in names), engine, *versions, KIND])

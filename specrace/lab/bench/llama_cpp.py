@@ -41,10 +41,11 @@ OPTIONS: dict[str, dict[str, int]] = {
 }
 # GGUF type -> the torch type of the same weights; int8 weights have none.
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "q8_0": None}
-# Architectures whose weights can be written to a GGUF; only Llama's GGUF has the rows of Q and K in another order.
+# Architectures whose weights can be written to a GGUF. Only Llama's GGUF has the rows of Q and K in another order than
+# transformers.
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 # Tokens of context for drafts, in addition to prompt and output.
-_ROOM = 128
+_DRAFT_ROOM = 128
 
 
 class LlamaCppPeer:
@@ -55,12 +56,13 @@ class LlamaCppPeer:
         self._params = params
         self._weights = weights
         self._library = _import("xllamacpp")
+        # The part of the name after "llama-cpp-"; "" for plain decoding.
         self._mode = name[len(PREFIX) + 1 :]
-        self._exact = weights.type == "f32"
+        self._is_float32 = weights.type == "f32"
         self.settings: dict[str, Any] = {
             "xllamacpp": version("xllamacpp"),
             "weights": weights.type or weights.file.name,
-            "kv_cache": "f32" if self._exact else "f16",
+            "kv_cache": "f32" if self._is_float32 else "f16",
             **OPTIONS.get(self._mode, {}),
         }
 
@@ -68,7 +70,7 @@ class LlamaCppPeer:
         """Start a server, then generate once. Raises InputError for a prompt that it refuses."""
         # llama.cpp may share torch's OpenMP, whose waiting workers would halve llama.cpp's speed.
         release_threads()
-        server = self._serve(len(prompt) + max_new_tokens + _ROOM)
+        server = self._serve(len(prompt) + max_new_tokens + _DRAFT_ROOM)
         request = {
             "prompt": list(prompt),
             "n_predict": max_new_tokens,
@@ -87,6 +89,7 @@ class LlamaCppPeer:
         timings = reply["timings"]
         tokens = tuple(reply["__verbose"]["tokens"])
         accepted = timings.get("draft_n_accepted", 0)
+        # The prompt's forward gives the first token; every later step emits its accepted tokens and one more.
         steps = max(1, len(tokens) - 1 - accepted)
         # llama.cpp's threads wait for each other, so the one that waited longest for a processor held up the rest.
         waited_ms = max((ms - waits_before.get(thread, 0.0) for thread, ms in waits_ms().items()), default=0.0)
@@ -94,10 +97,18 @@ class LlamaCppPeer:
         running_share = max(0.1, 1.0 - waited_ms / run_ms)
         first_ms = run_ms - timings["predicted_ms"]
         drafted = timings.get("draft_n", 0)
-        return PeerRun(tokens, running_share * run_ms, running_share * first_ms, 1, steps, drafted, accepted)
+        return PeerRun(
+            tokens=tokens,
+            run_ms=running_share * run_ms,
+            first_ms=running_share * first_ms,
+            first_tokens=1,
+            steps=steps,
+            drafted=drafted,
+            accepted=accepted,
+        )
 
     def _sampling(self) -> dict[str, Any]:
-        """The race's parameters, in transformers' order; greedy decoding is a top-k of 1, which is the fastest."""
+        """The race's sampling, applied in transformers' order; greedy decoding is a top-k of 1, the fastest way."""
         params = self._params
         if not params.temperature:
             return {"samplers": ["top_k"], "top_k": 1}
@@ -128,7 +139,7 @@ class LlamaCppPeer:
         params.verbosity = -1
         # The server also listens on a loopback port, which nobody may use.
         params.api_keys = [secrets.token_hex(16)]
-        if self._exact:
+        if self._is_float32:
             params.cache_type_k = params.cache_type_v = library.ggml_type.GGML_TYPE_F32
         if self._mode:
             mode = self._mode.replace("-", "_")
@@ -226,6 +237,7 @@ def write_gguf(target: Target, source: Path, kind: str, file: Path) -> None:
     writer = gguf.GGUFWriter(file, architecture, use_temp_file=True)
     for field in reader.fields.values():
         if not field.name.startswith(("GGUF.", "general.architecture", "general.file_type")):
+            # The last type is that of an array's elements.
             writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=field.types[-1])
     weights = dict(tensors(target, architecture))
     for tensor in reader.tensors:
@@ -233,9 +245,11 @@ def write_gguf(target: Target, source: Path, kind: str, file: Path) -> None:
         if values is None:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
             continue
+        # GGUF lists the innermost dimension first.
         if list(values.shape) != tensor.shape.tolist()[::-1]:
             raise InputError(f"{shorten(source)} is of another model than {shorten(target.name)}: {tensor.name}.")
         quantization = gguf.GGMLQuantizationType[kind.upper()]
+        # Vectors, and rows that do not fill whole blocks of the type, stay float32.
         if values.ndim == 1 or values.shape[-1] % gguf.GGML_QUANT_SIZES[quantization][0]:
             quantization = gguf.GGMLQuantizationType.F32
         writer.add_tensor(tensor.name, gguf.quantize(values.float().numpy(), quantization), raw_dtype=quantization)
@@ -255,6 +269,6 @@ def tensors(target: Target, architecture: str) -> Iterator[tuple[str, Tensor]]:
     for key, values in target.model.state_dict().items():
         name = names.get_name(key, try_suffixes=(".weight", ".bias")) or key
         if architecture == "llama" and (count := heads.get(name.split(".")[-2])):
-            # llama.cpp rotates neighbouring pairs, transformers the two halves of a head.
+            # For positions, llama.cpp rotates neighbouring pairs, transformers the two halves of a head.
             values = values.reshape(count, 2, -1, *values.shape[1:]).transpose(1, 2).reshape(values.shape)
         yield name, values

@@ -1,4 +1,7 @@
-"""The peers: transformers' own decoding (`model.generate`, plain and with its prompt lookup), and llama.cpp's."""
+"""The peers: decoders of other libraries, which the benchmark times beside our lanes.
+
+They are transformers' own decoding (`model.generate`, plain and with its prompt lookup), and llama.cpp's.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,12 @@ class Peer:
             )
         tokens = tuple(output[0, len(prompt) :].tolist())
         run_ms = 1000.0 * (time.perf_counter() - began)
-        return PeerRun(tokens, run_ms, 1000.0 * (streamer.first_at - began), streamer.first_tokens)
+        return PeerRun(
+            tokens=tokens,
+            run_ms=run_ms,
+            first_ms=1000.0 * (streamer.first_at - began),
+            first_tokens=streamer.first_tokens,
+        )
 
     def _config(self, max_new_tokens: int) -> GenerationConfig:
         """The race's sampling parameters, without those of the model's own generation config."""

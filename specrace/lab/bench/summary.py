@@ -1,4 +1,7 @@
-"""The summary of a benchmark: metrics over all prompts, and for each prompt."""
+"""The summary of a benchmark: metrics over all prompts, and for each prompt.
+
+A lane is one of our drafting methods; vanilla, the baseline, drafts nothing. A peer is another library's decoder.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]],
 
 
 def _rates(name: str, results: Sequence[PromptResult]) -> dict[str, Any]:
-    """A lane's main metrics: counts are sums over the first runs, times are sums of medians."""
+    """A lane's main metrics: counts are sums over first runs, times are sums of the medians over repetitions."""
     total = _total(result.runs[name][0].metrics for result in results)
     vanilla = _total(result.runs["vanilla"][0].metrics for result in results)
     decode_ms = sum(result.decode_ms(name) for result in results)
@@ -62,7 +65,9 @@ def _lane_metrics(
     runs = [result.runs[name] for result in counted]
     rates = _rates(name, counted)
     split = {part: _sum_of_medians(runs, f"metrics.{part}_ms") / rates["steps"] for part in ("draft", "target", "keep")}
-    host = split["draft"] + split["keep"]
+    # What a step takes beside the target's forward.
+    host_ms = split["draft"] + split["keep"]
+    peak_memory = max((run.peak_memory or 0 for repetitions in runs for run in repetitions), default=0)
     interleaved = sum(median(result.interleaved_ms[name]) for result in counted)
     return {
         "lane": name,
@@ -79,12 +84,11 @@ def _lane_metrics(
         # This time adds up from prompt to prompt, so the last prompt has the time of the whole benchmark.
         "shared_ms": results[-1].runs[name][-1].shared_ms,
         "split_ms": split,
-        "host_ms_per_step": host,
-        "host_share": host / (host + split["target"]),
+        "host_ms_per_step": host_ms,
+        "host_share": host_ms / (host_ms + split["target"]),
         "fastest_on": sum(_fastest(result) == name for result in counted),
         "near_fastest_on": sum(NEAR * _rate(result, name) >= _rate(result, _fastest(result)) for result in counted),
-        "peak_memory_bytes": max((run.peak_memory or 0 for repetitions in runs for run in repetitions), default=0)
-        or None,
+        "peak_memory_bytes": peak_memory or None,
         "roofline": _roofline([repetitions[0] for repetitions in runs], split["target"]),
     }
 
@@ -95,6 +99,7 @@ def _sum_of_medians(runs: Sequence[Sequence[LaneRun | PeerRun]], name: str) -> f
 
 
 def _total(parts: Iterable[LaneMetrics]) -> LaneMetrics:
+    """The sum of the metrics of several runs."""
     total = LaneMetrics()
     for metrics in parts:
         total.merge(metrics)

@@ -92,15 +92,15 @@ def total_rates(samples: Sequence[Sample]) -> TotalRates:
     blocks: defaultdict[Block, list[Sample]] = defaultdict(list)
     for sample in samples:
         blocks[sample.block].append(sample)
-    whole = [block for block in blocks.values() if len({sample.session for sample in block}) == 1]
+    uninterrupted = [block for block in blocks.values() if len({sample.session for sample in block}) == 1]
     rates = [
-        1000.0 * sum(len(sample.output) for sample in block) / (_end(block) - min(s.start_ms for s in block))
-        for block in whole
+        1000.0 * sum(len(sample.output) for sample in block) / (_end(block) - min(sample.start_ms for sample in block))
+        for block in uninterrupted
     ]
-    interrupted = len(blocks) - len(whole)
+    interrupted = len(blocks) - len(uninterrupted)
     if not rates:
-        return TotalRates(None, None, None, interrupted)
-    return TotalRates(median(rates), min(rates), max(rates), interrupted)
+        return TotalRates(median=None, low=None, high=None, interrupted=interrupted)
+    return TotalRates(median=median(rates), low=min(rates), high=max(rates), interrupted=interrupted)
 
 
 def _end(block: Sequence[Sample]) -> float:
@@ -133,17 +133,18 @@ def measured_speedup(baseline: Sequence[Sample], other: Sequence[Sample], seed: 
     if not numbers:
         return None
     draws, repetition_draws = resamples(len(numbers), seed), _repetition_draws(len(repetitions), seed)
-    value, drawn = 1.0, np.ones(len(draws))
+    value, drawn_speedups = 1.0, np.ones(len(draws))
     # The other server's time per token divides the baseline's.
     for side, sign in zip(by_server, (1, -1), strict=True):
         answers = [[side[repetition, number] for number in numbers] for repetition in repetitions]
+        # Both are [repetitions, questions].
         ms = np.array([[sample.decode_ms for sample in row] for row in answers])
         tokens = np.array([[sample.decode_tokens for sample in row] for row in answers])
         value *= float(ms.sum() / tokens.sum()) ** sign
         drawn_ms, drawn_tokens = (((repetition_draws @ values) * draws).sum(axis=1) for values in (ms, tokens))
-        drawn *= (drawn_ms / drawn_tokens) ** sign
-    low, high = np.percentile(drawn, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
-    return Speedup(value, float(low), float(high), len(numbers))
+        drawn_speedups *= (drawn_ms / drawn_tokens) ** sign
+    low, high = np.percentile(drawn_speedups, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return Speedup(speedup=value, low=float(low), high=float(high), requests=len(numbers))
 
 
 def _has_rate(sample: Sample | None) -> bool:
@@ -181,7 +182,9 @@ def compare_texts(baseline: Sequence[Sample], other: Sequence[Sample]) -> Texts:
 
 def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
     """The first position at which two different texts differ; the end of the shorter one if it begins the other."""
-    differing = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    differing = (
+        index for index, (token, other_token) in enumerate(zip(one, other, strict=False)) if token != other_token
+    )
     return next(differing, min(len(one), len(other)))
 
 
@@ -191,15 +194,16 @@ def memory_factor(samples: Sequence[Sample], order: Sequence[Block]) -> float | 
     A drafter that keeps earlier answers finds the answer to a repeated question there, unlike that to a new one. Only
     repetitions with the same answer count. `order`: the blocks in the order in which they were measured.
     """
-    place = {block: index for index, block in enumerate(order)}
+    position = {block: index for index, block in enumerate(order)}
     answers: defaultdict[int, list[Sample]] = defaultdict(list)
-    for sample in sorted(samples, key=lambda sample: place[sample.block]):
+    for sample in sorted(samples, key=lambda sample: position[sample.block]):
         answers[sample.number].append(sample)
     first_steps = later_steps = 0
     for first, *later in answers.values():
         for sample in later:
             counts = first.measured(), sample.measured()
             if sample.output == first.output and counts[0] is not None and counts[1] is not None:
+                # `steps[1]` is the largest possible number of steps.
                 first_steps += counts[0].steps[1]
                 later_steps += counts[1].steps[1]
     return first_steps / later_steps if later_steps else None

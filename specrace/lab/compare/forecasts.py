@@ -1,4 +1,6 @@
-"""Forecasts a lane on a server's answers: its steps by forced decoding, and its speedup on a cost curve.
+"""Forecasts how a lane, a drafting method, would do on a server's answers.
+
+Its steps come from forced decoding, which replays the answers without a model, and its speedup from a cost curve.
 
 A drafter that keeps earlier answers gets those that the server had finished before it began the answer in question.
 With several requests at a time, a server's own drafter also sees the other answers grow. In a forecast the drafter
@@ -51,7 +53,9 @@ class Forecaster:
         self.questions, self.vocab_size = questions, vocab_size
         self._place = {block: index for index, block in enumerate(order)}
         self._tallies: dict[tuple[Block, int], Tally] = {}
+        # The number of tokens indexed so far for growing answers.
         self._rebuilt = 0
+        # The answers that the server gave between two starts, during which it could keep them.
         lifetimes: dict[Any, list[Sample]] = {}
         for sample in samples:
             lifetimes.setdefault((sample.session, sample.block) if restarted else None, []).append(sample)
@@ -86,14 +90,15 @@ class Forecaster:
     def _score(self, lifetime: Sequence[Sample]) -> Iterator[tuple[tuple[Block, int], Tally]]:
         """The steps of each answer that a server gave between two starts."""
         past = PastOutputs(max_outputs=len(lifetime) + 1)
+        # The next answer to finish is the last of these.
         unfinished = sorted(lifetime, key=lambda sample: self._moment(sample, sample.end_ms), reverse=True)
         for sample in sorted(lifetime, key=lambda sample: self._moment(sample, sample.start_ms)):
             started = self._moment(sample, sample.start_ms)
             while unfinished and self._moment(unfinished[-1], unfinished[-1].end_ms) <= started:
                 past.add(unfinished.pop().output)
             if sample.number != WARM_UP:
-                known = self._with_growing(past, sample, unfinished)
-                tally = score_output(self.lane, self._transcript(sample), curve=self.curve, past=known)
+                known_past = self._with_growing(past, sample, unfinished)
+                tally = score_output(self.lane, self._transcript(sample), curve=self.curve, past=known_past)
                 yield (sample.block, sample.number), tally
 
     def _with_growing(self, past: PastOutputs, sample: Sample, unfinished: Sequence[Sample]) -> PastOutputs:
@@ -116,4 +121,10 @@ class Forecaster:
 
     def _transcript(self, sample: Sample) -> Transcript:
         question = self.questions[sample.number]
-        return Transcript(question.id, question.category, question.prompt, sample.output, self.vocab_size)
+        return Transcript(
+            id=question.id,
+            category=question.category,
+            prompt=question.prompt,
+            output=sample.output,
+            vocab_size=self.vocab_size,
+        )

@@ -21,6 +21,7 @@ from specrace.core.files import as_input_error, read_text, write_atomically
 from specrace.lab.compare.samples import Block, Sample
 
 SETTINGS, REQUESTS = "comparison.json", "requests.jsonl"
+# Larger files are refused.
 _MAX_BYTES = 4_000_000_000
 _HINT = "give a folder that compare wrote, or another --out"
 _FLAG = "--out"
@@ -140,18 +141,18 @@ class Journal:
         """Read the finished requests, and cut off a last line that is incomplete. Raises InputError."""
         file = self.folder / REQUESTS
         text = read_text(file, _MAX_BYTES, _HINT)
-        whole = text[: text.rfind("\n") + 1]
+        complete_lines = text[: text.rfind("\n") + 1]
         seen = set[tuple[Block, int]]()
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(complete_lines.splitlines(), 1):
             try:
                 self._read_row(json.loads(line), seen)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise InputError(
                     f"{shorten(file)}, line {number}: this is not a request of a comparison; {_HINT}."
                 ) from error
-        if whole != text:
+        if complete_lines != text:
             with as_input_error(file, _FLAG):
-                os.truncate(file, len(whole.encode()))
+                os.truncate(file, len(complete_lines.encode()))
 
     def _read_row(self, row: Mapping[str, Any], seen: set[tuple[Block, int]]) -> None:
         if row.keys() == {"session"}:

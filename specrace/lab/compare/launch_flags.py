@@ -1,4 +1,4 @@
-"""The flags that make a launched server draft as a lane does, and count its steps."""
+"""The flags that make a launched server draft as a lane, one of our drafting methods, does, and count its steps."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def drafting_flags(name: str, command: Sequence[str], lane: ScoredLane | None) -
                 f"--launch {name}: {ENGINES[engine].title} has no drafter like the lane {lane.name} of --settings; "
                 f"run recommend with --engine {engine}."
             )
-        settings = ENGINES[engine].export(Choice(lane.name, lane.options, lane.num_draft, 1.0, ())).settings
-        flags = shlex.split(settings)
+        # The acceptance, here a placeholder, matters only to settings that simulate it.
+        choice = Choice(lane=lane.name, options=lane.options, num_draft=lane.num_draft, mean=1.0, rates=())
+        flags = shlex.split(ENGINES[engine].export(choice).settings)
         if any(_option(word) in map(_option, command) for word in flags if word.startswith("--")):
             flags = []
     names = [_option(word) for word in (*command, *flags)]

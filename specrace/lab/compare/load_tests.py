@@ -17,8 +17,10 @@ from typing import Any
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text
 
+# Larger files are refused.
 _MAX_BYTES = 2_000_000_000
 _KNOWN = "the JSON of vllm bench serve --save-result, guidellm's benchmarks.json, aiperf's profile_export_aiperf.json"
+# The maximum length of a measurement's name; longer ones are cut.
 _NAME_LENGTH = 80
 
 Row = Mapping[str, Any]
@@ -51,8 +53,8 @@ class LoadTest:
 
 def read_load_tests(text: str) -> list[LoadTest]:
     """The measurements in a file, given as "NAME=FILE" or "FILE", named after the file. Raises InputError."""
-    name, equals, place = text.partition("=")
-    path = Path(place if equals else text)
+    name, equals, path_text = text.partition("=")
+    path = Path(path_text if equals else text)
     name = name if equals else path.stem
     content = read_text(path, _MAX_BYTES, f"give {_KNOWN}")
     try:
@@ -82,8 +84,8 @@ def _parse(content: str) -> list[Any]:
 
 def _read(name: str, value: Row) -> Iterator[LoadTest]:
     """The measurements of one JSON object."""
-    for marks, read in _LAYOUTS:
-        if marks <= value.keys():
+    for marking_fields, read in _LAYOUTS:
+        if marking_fields <= value.keys():
             yield from read(name, value)
             return
     raise _LayoutError("it has the fields of no known load generator")
@@ -91,22 +93,23 @@ def _read(name: str, value: Row) -> Iterator[LoadTest]:
 
 def _vllm(name: str, value: Row) -> Iterator[LoadTest]:
     """`vllm bench serve --save-result`: rates in tokens per second, times in ms."""
+    # 0 if no answer had a second token.
     between = value.get("mean_tpot_ms")
     yield LoadTest(
-        name,
-        "vllm bench serve",
-        str(value["model_id"]),
-        _count(value["max_concurrency"]) if value.get("max_concurrency") is not None else None,
-        _count(value["completed"]),
-        _count(value["failed"]),
-        float(value["output_throughput"]),
-        1000.0 / float(value["median_tpot_ms"]) if value.get("median_tpot_ms") else None,
-        _number(value.get("median_ttft_ms")),
-        _number(value.get("p99_ttft_ms")),
-        _number(value.get("median_itl_ms")) if between else None,
-        _number(value.get("p99_itl_ms")) if between else None,
-        _number(value.get("spec_decode_acceptance_length")),
-        tuple(map(float, value.get("spec_decode_per_position_acceptance_rates") or ())),
+        name=name,
+        tool="vllm bench serve",
+        model=str(value["model_id"]),
+        concurrency=_count(value["max_concurrency"]) if value.get("max_concurrency") is not None else None,
+        requests=_count(value["completed"]),
+        failed=_count(value["failed"]),
+        total_tokens_per_s=float(value["output_throughput"]),
+        tokens_per_s=1000.0 / float(value["median_tpot_ms"]) if value.get("median_tpot_ms") else None,
+        first_ms=_number(value.get("median_ttft_ms")),
+        first_ms_p99=_number(value.get("p99_ttft_ms")),
+        between_ms=_number(value.get("median_itl_ms")) if between else None,
+        between_ms_p99=_number(value.get("p99_itl_ms")) if between else None,
+        accept_length=_number(value.get("spec_decode_acceptance_length")),
+        rates=tuple(map(float, value.get("spec_decode_per_position_acceptance_rates") or ())),
     )
 
 
@@ -121,18 +124,18 @@ def _guidellm(name: str, value: Row) -> Iterator[LoadTest]:
         first, between = (metrics[key]["successful"] for key in ("time_to_first_token_ms", "inter_token_latency_ms"))
         has_times = between["count"] > 0 and between["mean"] > 0
         yield LoadTest(
-            name,
-            "guidellm",
-            str(field_at(benchmark, "config", "backend", "model") or ""),
-            None if streams is None else _count(streams),
-            _count(metrics["request_totals"]["successful"]),
-            _count(metrics["request_totals"]["errored"]),
-            float(metrics["output_tokens_per_second"]["total"]["mean"]),
-            1000.0 / float(between["mean"]) if has_times else None,
-            _number(first["median"]) if first["count"] else None,
-            _number(first["percentiles"]["p99"]) if first["count"] else None,
-            _number(between["median"]) if has_times else None,
-            _number(between["percentiles"]["p99"]) if has_times else None,
+            name=name,
+            tool="guidellm",
+            model=str(field_at(benchmark, "config", "backend", "model") or ""),
+            concurrency=None if streams is None else _count(streams),
+            requests=_count(metrics["request_totals"]["successful"]),
+            failed=_count(metrics["request_totals"]["errored"]),
+            total_tokens_per_s=float(metrics["output_tokens_per_second"]["total"]["mean"]),
+            tokens_per_s=1000.0 / float(between["mean"]) if has_times else None,
+            first_ms=_number(first["median"]) if first["count"] else None,
+            first_ms_p99=_number(first["percentiles"]["p99"]) if first["count"] else None,
+            between_ms=_number(between["median"]) if has_times else None,
+            between_ms_p99=_number(between["percentiles"]["p99"]) if has_times else None,
         )
 
 
@@ -160,19 +163,19 @@ def _aiperf(name: str, value: Row) -> Iterator[LoadTest]:
     measured = [phase for phase in phases or () if phase.get("kind", "profiling") == "profiling"]
     levels = [phase.get("concurrency") for phase in measured if not phase.get("exclude_from_results")]
     yield LoadTest(
-        name,
-        "aiperf",
-        ", ".join(_models(value)),
-        _count(levels[0]) if len(levels) == 1 and levels[0] is not None else None,
-        int(requests),
-        int(stat("error_request_count", "avg", "requests") or 0),
-        total,
-        stat("output_token_throughput_per_user", "avg", "tokens/sec/user"),
-        stat("time_to_first_token", "p50", "ms"),
-        stat("time_to_first_token", "p99", "ms"),
-        stat("inter_chunk_latency", "p50", "ms") or stat("inter_token_latency", "p50", "ms"),
-        stat("inter_chunk_latency", "p99", "ms") or stat("inter_token_latency", "p99", "ms"),
-        stat("spec_decode_token_weighted_acceptance_length", "avg", "ratio"),
+        name=name,
+        tool="aiperf",
+        model=", ".join(_models(value)),
+        concurrency=_count(levels[0]) if len(levels) == 1 and levels[0] is not None else None,
+        requests=int(requests),
+        failed=int(stat("error_request_count", "avg", "requests") or 0),
+        total_tokens_per_s=total,
+        tokens_per_s=stat("output_token_throughput_per_user", "avg", "tokens/sec/user"),
+        first_ms=stat("time_to_first_token", "p50", "ms"),
+        first_ms_p99=stat("time_to_first_token", "p99", "ms"),
+        between_ms=stat("inter_chunk_latency", "p50", "ms") or stat("inter_token_latency", "p50", "ms"),
+        between_ms_p99=stat("inter_chunk_latency", "p99", "ms") or stat("inter_token_latency", "p99", "ms"),
+        accept_length=stat("spec_decode_token_weighted_acceptance_length", "avg", "ratio"),
     )
 
 

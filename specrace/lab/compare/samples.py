@@ -105,16 +105,16 @@ class Sample:
         """Read what `as_json` returns. Raises ValueError, TypeError or KeyError for anything else."""
         server, concurrency, repetition = row["block"]
         sample = cls(
-            Block(str(server), int(concurrency), int(repetition)),
-            int(row["number"]),
-            int(row["session"]),
-            float(row["start_ms"]),
-            float(row["end_ms"]),
-            tuple(map(float, row["times_ms"])),
-            tuple(map(int, row["sizes"])),
-            tuple(map(int, row["output"])),
-            str(row["end"]),
-            dict(row["counts"]),
+            block=Block(str(server), int(concurrency), int(repetition)),
+            number=int(row["number"]),
+            session=int(row["session"]),
+            start_ms=float(row["start_ms"]),
+            end_ms=float(row["end_ms"]),
+            times_ms=tuple(map(float, row["times_ms"])),
+            sizes=tuple(map(int, row["sizes"])),
+            output=tuple(map(int, row["output"])),
+            end=str(row["end"]),
+            counts=dict(row["counts"]),
         )
         if not len(sample.times_ms) == len(sample.sizes) > 0 or sum(sample.sizes) != len(sample.output):
             raise ValueError("the chunks of this answer do not add up to its tokens")

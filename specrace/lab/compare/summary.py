@@ -95,18 +95,18 @@ def _row(
     total = total_rates(samples)
     row = _figures(comparison, forecaster, seed, server, concurrency, None)
     assert row is not None, "the caller left out cells without samples"
-    by_repetition = [
+    rates_by_repetition = [
         value
         for repetition in range(comparison.repetitions)
         if (value := rate([sample for sample in samples if sample.block.repetition == repetition])) is not None
     ]
     is_baseline = server == comparison.servers[0]
     texts = None if is_baseline else compare_texts(baseline, samples)
-    first = None if texts is None or texts.first is None else texts.first
+    first_other = None if texts is None or texts.first is None else texts.first
     return row | {
         "failed": sum(block.server == server and block.concurrency == concurrency for block, _ in comparison.failed),
-        "tokens_per_s_low": min(by_repetition, default=None),
-        "tokens_per_s_high": max(by_repetition, default=None),
+        "tokens_per_s_low": min(rates_by_repetition, default=None),
+        "tokens_per_s_high": max(rates_by_repetition, default=None),
         "total_tokens_per_s": total.median,
         "total_low": total.low,
         "total_high": total.high,
@@ -115,8 +115,8 @@ def _row(
         "same_texts": None if texts is None else texts.same,
         "compared_texts": None if texts is None else texts.compared,
         "first_difference": None
-        if first is None
-        else {"question": comparison.questions[first[0]].id, "position": first[1]},
+        if first_other is None
+        else {"question": comparison.questions[first_other[0]].id, "position": first_other[1]},
     }
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
+# How many kinds of failures are told.
+_MAX_FAILURES = 5
 
 
 def verdict(summary: Mapping[str, Any]) -> str:
@@ -105,7 +107,7 @@ def notes(summary: Mapping[str, Any]) -> Iterator[str]:
             )
         if 0 < row["counted"] < row["requests"]:
             yield f"{where}: tokens per step are those of the {row['counted']} answers whose steps are known."
-    for sentence in summary["failures"][:5]:
+    for sentence in summary["failures"][:_MAX_FAILURES]:
         yield f"Failed, and not counted: {sentence}"
-    if len(summary["failures"]) > 5:
-        yield f"{len(summary['failures']) - 5} more kinds of failures are in --json."
+    if len(summary["failures"]) > _MAX_FAILURES:
+        yield f"{len(summary['failures']) - _MAX_FAILURES} more kinds of failures are in --json."

@@ -17,11 +17,13 @@ class Copies:
     """
 
     def __init__(self) -> None:
+        # Digest of an answer -> how many times one of the earlier files has it, and how many times this one.
         self._earlier = Counter[bytes]()
         self._here = Counter[bytes]()
 
     def begin_file(self) -> None:
         """Note that the answers that follow are those of another file."""
+        # For each answer, the largest count in any one file.
         self._earlier |= self._here
         self._here = Counter()
 

@@ -87,14 +87,15 @@ def unread_fields(row: Row, exchanges: Iterable[Exchange]) -> list[str]:
     read = dict.fromkeys(text for exchange in known for text in _texts(exchange))
     # A column that --columns does not name may hold a part of the prompt.
     texts = [*leaves(row), *leaves(row.others if isinstance(row, RenamedRow) else {})]
+    # Text -> the name of its field.
     candidates = {text: name for name, text in texts if text not in read and _has_words(name, text)}
     # A stream that was logged as text is read as a whole, so it does not count as unread.
     candidates = {text: name for text, name in candidates.items() if parse_events(text) is None}
     if not candidates:
         return []
     parts = [_single_spaced(text) for text in read]
-    whole = "\0".join(parts)
-    others = [(name, _single_spaced(text)) for text, name in candidates.items() if _single_spaced(text) not in whole]
+    all_read = "\0".join(parts)
+    others = [(name, _single_spaced(text)) for text, name in candidates.items() if _single_spaced(text) not in all_read]
     return list(dict.fromkeys(name for name, text in others if _holds_more(name, text, parts)))
 
 
@@ -115,11 +116,11 @@ def _has_words(name: str, text: str) -> bool:
 
 
 def _holds_more(name: str, text: str, read: list[str]) -> bool:
-    """Whether a text has more than the texts that were read; an echo, or a conversation as one text, has not."""
+    """Whether a text has more than the texts that were read; an echo, or a conversation as one text, does not."""
     for part in sorted(read, key=len, reverse=True):
         if len(part.split(None, MIN_WORDS)) >= MIN_WORDS:
             text = text.replace(part, "\0")
-    return any(_has_words(name, rest) for rest in text.split("\0"))
+    return any(_has_words(name, stretch) for stretch in text.split("\0"))
 
 
 def _texts(exchange: Exchange) -> Iterator[str]:

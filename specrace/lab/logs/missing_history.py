@@ -1,8 +1,8 @@
 """Finds requests of a conversation that a log holds without the turns before them.
 
-Chat applications often log a question and its answer a row, with the conversation's id. The model read the earlier
-turns, too, so a prompt without them is too short. But an id may also name a user's visit, whose requests the model
-answered one by one; so this is a remark, and no bad line.
+Chat applications often log one row for each question and its answer, with the conversation's id. The model read the
+earlier turns, too, so a prompt without them is too short. But an id may also name a user's visit, whose requests the
+model answered one by one; so such a row gets a remark, and still counts.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ _WORD = (
     r"(?:redact|mask|filter|remov|hidden|omitt|scrub|anonymi[sz]|censor|obfuscat|suppress|classified|private|"
     r"dropped|truncated|withheld|too (?:large|long|big))"
 )
+# A mark in place of a text: a hash with its name, one of the words in brackets or between stars, or only stars or x.
 _IN_PLACE = re.compile(
     r"(?:sha-?\d+|md5|hmac|hash)[-_\w]*[:=][0-9a-f]{16,}|"
     rf"[\[<]+[^\n\[<]*{_WORD}[^\n]*[\]>]+|\((?:\S+ )?{_WORD}\S*\)|[*_#]+ ?{_WORD}\w* ?[*_#]+|"

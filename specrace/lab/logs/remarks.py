@@ -29,7 +29,7 @@ _BEFORE_CHARACTERS = 40
 
 @dataclass
 class Gap:
-    """The number of requests whose tokens in the log do not match their usage, and the tokens `counted` and `held`."""
+    """Requests whose tokens do not match their usage: how many tokens the usage counts, and how many the log holds."""
 
     requests: int = 0
     counted: int = 0

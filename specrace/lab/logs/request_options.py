@@ -48,6 +48,7 @@ _SWITCHES = {
     "logprobs": ("return_logprob", "responseLogprobs"),
 }
 OPTIONS = frozenset((*_PENALTIES, *_ABOVE, *_FILLED, *_SWITCHES, "tool_choice"))
+# Values of tool_choice that demand a call, and kinds of format that constrain the answer.
 _FORCED = ("required", "any", "tool", "function")
 _FORMATS = (
     "json",

@@ -84,11 +84,11 @@ def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, 
     boundary belongs to the output, and tokens that a tokenizer puts at the end of every text do not belong to the
     prompt. Raises ValueError if the prompt or the output has no ids.
     """
-    alone = tokenize(prompt)
-    whole = tokenize(prompt + output)
-    size = _num_shared(alone, whole)
-    _require_tokens(size, len(whole) - size)
-    return tuple(whole[:size]), tuple(whole[size:])
+    prompt_ids = tokenize(prompt)
+    all_ids = tokenize(prompt + output)
+    size = _num_shared(prompt_ids, all_ids)
+    _require_tokens(size, len(all_ids) - size)
+    return tuple(all_ids[:size]), tuple(all_ids[size:])
 
 
 def _require_tokens(prompt_size: int, output_size: int) -> None:

@@ -38,6 +38,7 @@ from specrace.lab.logs.tokenizing import Chat, LogTokens, Tokenize
 
 # (id, prompt, output, a server's counts of its draft tokens or None)
 TranscriptRow = tuple[str, Tokens, Tokens, Mapping[str, Any] | None]
+# Kind of table -> how a title names it.
 _TABLES = {"csv": "a CSV", "parquet": "a Parquet", "arrow": "an Arrow"}
 
 
@@ -103,6 +104,7 @@ class TranscriptFile:
         # The file that is being read, and its format's reader, which is None until the format is recognised.
         self._rows = Rows(Source(path), columns, self._miss)
         self._reader: Format | None = None
+        # The bytes read of the files before this one.
         self._bytes_before = 0
 
     def __iter__(self) -> Iterator[Transcript]:
@@ -135,9 +137,9 @@ class TranscriptFile:
         sources: list[Source] = []
         other_files: list[str] = []
         for path in (self.path,) if self.requests is None else (self.path, self.requests):
-            kept = OpenFile()
-            stack.callback(kept.close)
-            files, others = find_sources(path, kept)
+            open_file = OpenFile()
+            stack.callback(open_file.close)
+            files, others = find_sources(path, open_file)
             sources += files
             other_files += others
         if self.requests is not None and len(sources) == 2:
@@ -201,6 +203,7 @@ class TranscriptFile:
         """The transcripts of the file that `_rows` reads; of a batch, `requests` has the requests."""
         num_faults = self.skipped
         recognised = self._recogniser.read_first_rows(iter(self._rows), self._rows.source, one_of_many=one_of_many)
+        # Among many files, one without rows of any format is not a log.
         if one_of_many and not (self._recogniser.follows_user or recognised.format or self.skipped > num_faults):
             self.remarks.other_files.append(str(self._rows.source.name))
             return
@@ -260,8 +263,9 @@ class TranscriptFile:
                 # Its key is not noted, because a copy of the answer elsewhere may be complete.
                 self.remarks.left_out[exchange.left_out] += 1
                 continue
-            is_known = bool(exchange.key) and not exchange.repeatable
-            if self._copies is not None and not is_known and self._copies.repeats(exchange):
+            # An answer with a key of its own was compared by that key above.
+            is_new_by_key = bool(exchange.key) and not exchange.repeatable
+            if self._copies is not None and not is_new_by_key and self._copies.repeats(exchange):
                 self.remarks.repeated += 1
                 continue
             if exchange.key:
@@ -298,7 +302,13 @@ class TranscriptFile:
         size = self._tokens.vocab_size or max(max(prompt), max(output)) + 1
         options = request_options(exchange.parameters)
         return Transcript(
-            exchange.id, exchange.category or "none", prompt, output, size, options=options, measured=measured
+            id=exchange.id,
+            category=exchange.category or "none",
+            prompt=prompt,
+            output=output,
+            vocab_size=size,
+            options=options,
+            measured=measured,
         )
 
     def _miss(self, number: int, reason: str) -> None:

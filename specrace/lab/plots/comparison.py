@@ -42,14 +42,14 @@ def _rates(rows: Sequence[Mapping[str, Any]], subtitle: str) -> Iterator[Plot]:
     ]
     if marks:
         yield Plot(
-            "rates",
-            Kind.LINES,
-            "Tokens per second",
-            f"{subtitle}\nRanges over repetitions",
-            CONCURRENCY,
-            "Tokens per second",
-            ("of", "server", "concurrency", "tokens_per_s", "low", "high"),
-            tuple(marks),
+            name="rates",
+            kind=Kind.LINES,
+            title="Tokens per second",
+            subtitle=f"{subtitle}\nRanges over repetitions",
+            x=CONCURRENCY,
+            y="Tokens per second",
+            columns=("of", "server", "concurrency", "tokens_per_s", "low", "high"),
+            marks=tuple(marks),
             logarithmic=len({mark.x for mark in marks}) > 1,
         )
 
@@ -58,20 +58,20 @@ def _speedup(rows: Sequence[Mapping[str, Any]], baseline: str, subtitle: str) ->
     """The speedup of each server over the baseline, measured and forecast."""
     marks = []
     for row in rows:
-        for words, part in ((MEASURED, row["speedup"]), (FORECAST, row["forecast"])):
-            if part is not None and row["server"] != baseline:
-                value, low, high = part["speedup"], part["low"], part["high"]
+        for words, figures in ((MEASURED, row["speedup"]), (FORECAST, row["forecast"])):
+            if figures is not None and row["server"] != baseline:
+                value, low, high = figures["speedup"], figures["low"], figures["high"]
                 marks.append(Mark("", f"{row['server']}, {words}", row["concurrency"], value, low, high))
     if marks:
         yield Plot(
-            "speedup",
-            Kind.LINES,
-            f"Speedup of a request over {baseline}",
-            f"{subtitle}\n95% intervals: measured over questions and repetitions, forecast over questions",
-            CONCURRENCY,
-            "Speedup",
-            ("", "server", "concurrency", "speedup", "low", "high"),
-            tuple(marks),
+            name="speedup",
+            kind=Kind.LINES,
+            title=f"Speedup of a request over {baseline}",
+            subtitle=f"{subtitle}\n95% intervals: measured over questions and repetitions, forecast over questions",
+            x=CONCURRENCY,
+            y="Speedup",
+            columns=("", "server", "concurrency", "speedup", "low", "high"),
+            marks=tuple(marks),
             break_even=1.0,
             logarithmic=len({mark.x for mark in marks}) > 1,
         )
@@ -81,19 +81,19 @@ def _steps(rows: Sequence[Mapping[str, Any]], subtitle: str) -> Iterator[Plot]:
     """Tokens per step, measured and forecast."""
     marks = []
     for row in rows:
-        for words, part in ((MEASURED, row), (FORECAST, row["forecast"])):
-            if part is not None and part["tau"] is not None:
-                marks.append(Mark("", f"{row['server']}, {words}", row["concurrency"], part["tau"]))
+        for words, figures in ((MEASURED, row), (FORECAST, row["forecast"])):
+            if figures is not None and figures["tau"] is not None:
+                marks.append(Mark("", f"{row['server']}, {words}", row["concurrency"], figures["tau"]))
     if any(mark.y > 1.0 for mark in marks):
         yield Plot(
-            "tokens-per-step",
-            Kind.LINES,
-            "Tokens per step",
-            subtitle,
-            CONCURRENCY,
-            "Tokens per step",
-            ("", "server", "concurrency", "tokens_per_step", "", ""),
-            tuple(marks),
+            name="tokens-per-step",
+            kind=Kind.LINES,
+            title="Tokens per step",
+            subtitle=subtitle,
+            x=CONCURRENCY,
+            y="Tokens per step",
+            columns=("", "server", "concurrency", "tokens_per_step", "", ""),
+            marks=tuple(marks),
             logarithmic=len({mark.x for mark in marks}) > 1,
         )
 
@@ -108,13 +108,13 @@ def _positions(rows: Sequence[Mapping[str, Any]], subtitle: str) -> Iterator[Plo
     ]
     if marks:
         yield Plot(
-            "acceptance",
-            Kind.LINES,
-            "Acceptance by position",
-            f"{subtitle}\nOf the steps with a draft",
-            "Position in the draft",
-            "Accepted",
-            ("concurrency", "server", "position", "share", "", ""),
-            tuple(marks),
+            name="acceptance",
+            kind=Kind.LINES,
+            title="Acceptance by position",
+            subtitle=f"{subtitle}\nOf the steps with a draft",
+            x="Position in the draft",
+            y="Accepted",
+            columns=("concurrency", "server", "position", "share", "", ""),
+            marks=tuple(marks),
             percent=True,
         )

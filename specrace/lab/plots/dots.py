@@ -52,9 +52,11 @@ def _name_row(axes: Any, name: str, note: str, row: float, size: float) -> None:
 
 
 def _row(axes: Any, plot: Plot, marks: Sequence[Mark], row: float, hue: str, size: float) -> None:
+    """Draw a series' marks in one row: a large dot with its interval and number, a small dot without an interval."""
     axes.axhline(row, color=FAINT, linewidth=0.8, zorder=0)
     for mark in marks:
         if mark.low is None:
+            # Below the line of the row, where no interval covers it.
             axes.plot(mark.y, row - 0.27, "o", markersize=4.5, color=hue, alpha=0.5, markeredgewidth=0)
             continue
         axes.plot([mark.low, mark.high], [row, row], color=hue, linewidth=4, solid_capstyle="butt", zorder=3)
@@ -95,6 +97,7 @@ def draw_ranks(figure: Any, plot: Plot) -> None:
     longest = max(mark.high or mark.y for mark in plot.marks)
     for index, mark in enumerate(plot.marks[:MAX_ROWS]):
         row = len(names) - 1 - index
+        # A light blue, on which the line of the interval can be seen.
         axes.barh(row, mark.y, height=0.62, color=OTHERS[4])
         if mark.low is not None:
             axes.plot([mark.low, mark.high], [row, row], color=INK, linewidth=2)

@@ -25,6 +25,8 @@ from specrace.lab.plots.style import GREY, INK, MAX_ROWS, clean
 
 # Inches, and dots per inch: the PNG is 1920 pixels wide.
 WIDTH, HEIGHT, DPI = 12.8, 7.2, 150
+# The longest line of a subtitle that fits the width.
+_SUBTITLE_CHARACTERS = 116
 # The height of a row by kind of plot, in inches.
 ROW_HEIGHT = {Kind.DOTS: 0.42, Kind.HEAT: 0.42, Kind.RANKS: 0.33}
 STYLE = {
@@ -99,13 +101,14 @@ def _render(figure: Any, kind: str, **options: Any) -> bytes:
 def _height(plot: Plot) -> float:
     """The height in inches: a slide's, or more if the rows would be too low to read."""
     rows = min(len(plot.series), MAX_ROWS) if len(plot.panels) < 3 else 0
+    # 2.6 inches hold the title and the axes.
     return max(HEIGHT, 2.6 + ROW_HEIGHT.get(plot.kind, 0.0) * rows)
 
 
 def _write_title(figure: Any, plot: Plot) -> None:
-    """Write title and subtitle above the panels."""
+    """Write title and subtitle above the panels; positions are fractions of the figure, computed from inches."""
     height = figure.get_figheight()
-    lines = [line for text in plot.subtitle.split("\n") for line in _wrap(text, 116)]
+    lines = [line for text in plot.subtitle.split("\n") for line in _wrap(text, _SUBTITLE_CHARACTERS)]
     top = 0.72 + 0.28 * len(lines)
     figure.get_layout_engine().set(rect=(0.015, 0.02, 0.97, 1 - top / height - 0.03), w_pad=0.12, h_pad=0.1)
     figure.text(0.02, 1 - 0.2 / height, clean(plot.title, 80), size=24, weight="bold", va="top")
@@ -114,6 +117,7 @@ def _write_title(figure: Any, plot: Plot) -> None:
 
 
 def _wrap(text: str, max_characters: int) -> list[str]:
+    """The text in lines of at most `max_characters`, broken at spaces."""
     lines = [""]
     for word in clean(text, 600).split(" "):
         if len(lines[-1]) + len(word) > max_characters:

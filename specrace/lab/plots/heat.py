@@ -35,8 +35,10 @@ def draw_heat(figure: Any, plot: Plot) -> None:
         marks = plot.marks_of(panel)
         rows = list(dict.fromkeys(mark.series for mark in marks))[:MAX_ROWS]
         columns = list(dict.fromkeys(mark.x for mark in marks))[:MAX_COLUMNS]
+        # The panels form a grid that is about as high as wide.
         panels_per_side = math.ceil(len(grid) ** 0.5)
-        # Only a single panel has room for a second line in each cell.
+        # The font size in points is as large as the rows' height and the columns' width allow. Only a single panel has
+        # room for a second line in each cell, and so gets a smaller size.
         scale = 22 if len(grid) == 1 else 29
         size = min(
             20.0,

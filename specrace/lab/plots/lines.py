@@ -12,6 +12,7 @@ from specrace.lab.plots.style import FAINT, INK, clean, line_styles, show_percen
 
 # With more series, intervals are drawn as bars, because bands would cover each other.
 MAX_BANDS = 3
+# Names the break-even line: decoding without drafts.
 VANILLA = "vanilla"
 
 
@@ -61,6 +62,7 @@ def _set_scales(axes: Any, plot: Plot, positions: Sequence[float]) -> None:
     if plot.logarithmic:
         axes.set_xscale("log", base=2)
     axes.minorticks_off()
+    # At most 12 ticks, so that their labels do not overlap.
     ticks = positions if len(positions) <= 12 else positions[:: math.ceil(len(positions) / 12)]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
@@ -76,12 +78,15 @@ def _set_scales(axes: Any, plot: Plot, positions: Sequence[float]) -> None:
 
 def _name_ends(figure: Any, axes: Any, ends: Mapping[str, float], styles: Mapping[str, tuple[str, str]]) -> None:
     """Name the lines to the right of the panel, moving names apart where they would overlap."""
+    # In points: small enough for all names to fit below one another.
     size = min(15.0, 260 / max(len(ends), 1))
     low, high = axes.get_ylim()
+    # The height of a name in units of the y axis; the panel takes about 66 % of the figure's height.
     gap = 1.35 * size / 72 / (figure.get_figheight() * 0.66) * (high - low)
     for name, height in _spread(ends, gap, low, high).items():
         hue, dash = styles[name]
         style = {"transform": axes.get_yaxis_transform(), "clip_on": False, "color": hue}
+        # The x positions are fractions of the panel's width.
         axes.plot([1.0, 1.025], [ends[name], height], linewidth=1, **style)
         axes.plot([1.025, 1.06], [height, height], dash, linewidth=3, **style)
         axes.text(1.075, height, clean(name, 24), size=size, va="center", transform=axes.get_yaxis_transform())
@@ -91,6 +96,7 @@ def _spread(ends: Mapping[str, float], gap: float, low: float, high: float) -> d
     """Heights close to `ends`, between `low` and `high`, with at least `gap` between any two."""
     order = sorted(ends, key=lambda name: ends[name])
     heights: dict[str, float] = {}
+    # Push names up where they overlap, then, from the top down, back into the panel.
     last = low - gap / 2
     for name in order:
         heights[name] = last = max(ends[name], last + gap)

@@ -24,6 +24,7 @@ from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.score import ALL, ScoredLane, forced_steps, group_name
 from specrace.lab.scoring.sweep import Sweep, grid_lanes
 
+# The paper's settings: n is the depth of the trie; `prefix`, in the paper L_p, is the most tokens that it matches.
 PAPER = {"n": 13, "prefix": 3, "static": True}
 NUM_DRAFT = 32
 # The values of n and of L_p in tables 2, 5 and 6.
@@ -48,8 +49,9 @@ def swept_lanes(name: str) -> list[ScoredLane]:
     """The lanes that a table or figure needs, vanilla first."""
     fixed = {key: [value] for key, value in PAPER.items()}
     if name == "table1":
-        others = grid_lanes(["lookahead", "rest", "prompt-lookup"], {}, ())
-        return others + grid_lanes(["trie"], {"trie": fixed}, [32])[1:]
+        other_lanes = grid_lanes(["lookahead", "rest", "prompt-lookup"], {}, ())
+        # Without its first lane, a second vanilla.
+        return other_lanes + grid_lanes(["trie"], {"trie": fixed}, [32])[1:]
     if name in ("table2", "table5", "table6"):
         return grid_lanes(["trie"], {"trie": fixed | {"n": N, "prefix": PREFIX}}, [NUM_DRAFT])
     return grid_lanes(["trie"], {"trie": fixed}, NUM_DRAFTS if name == "table3" else [NUM_DRAFT])
@@ -60,13 +62,13 @@ def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curv
 
     Requests with a looping output are left out, unless every output loops.
     """
-    whole = forecast_sweep(sweep, curve)[0]
+    forecast_of_all = forecast_sweep(sweep, curve)[0]
     all_requests = range(len(sweep.requests))
     included = [number for number in all_requests if not sweep.requests[number].looping] or list(all_requests)
     groups = {ALL: included}
     for number in included:
         groups.setdefault(group_name(sweep.requests[number].category), []).append(number)
-    forecasts = {group: whole.for_requests(numbers) for group, numbers in groups.items()}
+    forecasts = {group: forecast_of_all.for_requests(numbers) for group, numbers in groups.items()}
     if name in ("table1", "table3", "table4"):
         return [_by_group(name, sweep, forecasts)]
     if name == "figure4":
@@ -78,6 +80,7 @@ def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curv
             _grid("Table 6: ms to build the trie of a request", sweep, _mean_build_ms(sweep, included)),
             _inference_times(sweep, curve, forecasts[ALL], included),
         ]
+    # Table 2 is of all requests, table 5 of each category.
     return [
         _grid(f"Table {name[-1]}: speedup, {group}", sweep, forecast.speedup)
         for group, forecast in forecasts.items()
@@ -123,6 +126,7 @@ def _by_group(name: str, sweep: Sweep, forecasts: dict[str, Forecast]) -> Table:
         pairs = zip(forecast.speedup[1:], forecast.tau[1:], strict=True)
         rows.append((group, *(float(cell) for pair in pairs for cell in pair)))
     if name == "table1" and len(rows) > 2:
+        # The first row is the group "all", and the first cell of each row its name.
         rows.append((MEAN, *map(fmean, zip(*(row[1:] for row in rows[1:]), strict=True))))
     return Table(f"Table {name[-1]}: speedup and tokens per step", ("category", *columns), rows)
 
@@ -144,6 +148,7 @@ def _lengths(sweep: Sweep, groups: dict[str, list[int]]) -> Table:
     for group, numbers in groups.items():
         counts = Counter[int]()
         included = set(numbers)
+        # Lane 1 is the trie.
         for number, score in sweep.scores(1):
             if number in included:
                 for _, accepted, count in score.steps:

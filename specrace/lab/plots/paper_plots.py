@@ -1,4 +1,7 @@
-"""The n-gram trie paper's tables and figures as plots, with intervals, which the paper does not have."""
+"""The n-gram trie paper's tables and figures (see `paper`) as plots, with intervals, which the paper does not have.
+
+n is the depth of the trie; L_p, the option `prefix`, is the largest number of tokens that it matches.
+"""
 
 from __future__ import annotations
 
@@ -63,14 +66,14 @@ def _grids(name: str, view: SweepView) -> Plot:
                 marks.append(Mark(group, str(n), prefix, float(forecast.speedup[number]), *interval))
     note = f"with {INTERVALS}" if name == "table2" else _which_categories(groups)
     return Plot(
-        name,
-        Kind.HEAT,
-        f"Table {name[-1]}: the trie's speedup over n and L_p",
-        view.subtitle("Static, 32 draft tokens", note),
-        "L_p, most tokens matched",
-        "n, depth of the trie",
-        ("category" if name == "table5" else "", "n", "L_p", "speedup", "low", "high"),
-        tuple(marks),
+        name=name,
+        kind=Kind.HEAT,
+        title=f"Table {name[-1]}: the trie's speedup over n and L_p",
+        subtitle=view.subtitle("Static, 32 draft tokens", note),
+        x="L_p, most tokens matched",
+        y="n, depth of the trie",
+        columns=("category" if name == "table5" else "", "n", "L_p", "speedup", "low", "high"),
+        marks=tuple(marks),
     )
 
 
@@ -83,14 +86,14 @@ def _draft_sizes(view: SweepView) -> Plot:
             interval = forecast.intervals(number, view.recommender.seed)["speedup"]
             marks.append(Mark("", group, lane.num_draft, float(forecast.speedup[number]), *interval))
     return Plot(
-        "table3",
-        Kind.LINES,
-        "Table 3: the trie's speedup over its draft size",
-        view.subtitle("Static, n = 13, L_p = 3", f"with {INTERVALS}"),
-        "Draft tokens a step, at most",
-        SPEEDUP,
-        ("", "category", "num_draft", "speedup", "low", "high"),
-        tuple(marks),
+        name="table3",
+        kind=Kind.LINES,
+        title="Table 3: the trie's speedup over its draft size",
+        subtitle=view.subtitle("Static, n = 13, L_p = 3", f"with {INTERVALS}"),
+        x="Draft tokens a step, at most",
+        y=SPEEDUP,
+        columns=("", "category", "num_draft", "speedup", "low", "high"),
+        marks=tuple(marks),
         break_even=1.0,
         logarithmic=True,
     )
@@ -102,18 +105,19 @@ def _noise(view: SweepView) -> Plot:
     for panel, name in ((TAU, "tau"), (SPEEDUP, "speedup")):
         for group, indices in view.categories.items():
             forecast = view.recommender.forecast.for_requests(indices)
+            # Lane 0 is vanilla, lane 1 the trie.
             value = forecast.tau[1] if name == "tau" else forecast.speedup[1]
             interval = forecast.intervals(1, view.recommender.seed)[name]
             marks.append(Mark(panel, group, "", float(value), *interval))
     return Plot(
-        "table4",
-        Kind.DOTS,
-        "Table 4: the trie with clean and with noisy retrieval",
-        view.subtitle("Noisy: half of the passages are irrelevant", f"with {INTERVALS}"),
-        "",
-        "",
-        ("figure", "retrieval", "", "value", "low", "high"),
-        tuple(marks),
+        name="table4",
+        kind=Kind.DOTS,
+        title="Table 4: the trie with clean and with noisy retrieval",
+        subtitle=view.subtitle("Noisy: half of the passages are irrelevant", f"with {INTERVALS}"),
+        x="",
+        y="",
+        columns=("figure", "retrieval", "", "value", "low", "high"),
+        marks=tuple(marks),
         break_even=1.0,
     )
 
@@ -122,6 +126,7 @@ def _lengths(view: SweepView) -> Plot:
     """The trie's accepted lengths, of all requests and by category."""
     groups = _groups(view)
     forecast = view.recommender.forecast
+    # Lane 1 is the trie.
     notes = {group: f"{forecast.for_requests(indices).tau[1]:.2f} a step" for group, indices in groups.items()}
     panels = {group: (1, indices) for group, indices in groups.items()}
     title = "Figure 4: the trie's accepted lengths"
@@ -132,12 +137,12 @@ def _times(view: SweepView, tables: Sequence[Table]) -> Plot:
     """The parts of a request's drafting time."""
     marks = tuple(Mark("", name, "", ms) for name, ms, *_ in tables[0].rows)
     return Plot(
-        "figure5",
-        Kind.RANKS,
-        "Figure 5: the trie's drafting time",
-        view.subtitle("Static, n = 13, L_p = 3, 32 draft tokens", costs=False),
-        "ms a request",
-        "",
-        ("", "part", "", "ms", "", ""),
-        marks,
+        name="figure5",
+        kind=Kind.RANKS,
+        title="Figure 5: the trie's drafting time",
+        subtitle=view.subtitle("Static, n = 13, L_p = 3, 32 draft tokens", costs=False),
+        x="ms a request",
+        y="",
+        columns=("", "part", "", "ms", "", ""),
+        marks=marks,
     )

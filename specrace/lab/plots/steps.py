@@ -1,4 +1,4 @@
-"""The plots that need every step of a lane: what accepted tokens were copied from, and where drafts fail."""
+"""The plots that need every step of a lane (a drafting method): what tokens were copied from, where drafts fail."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def step_plots(view: SweepView, transcripts: Sequence[Transcript]) -> list[Plot]
         if set(counts.sources) - {UNKNOWN}:
             break
     else:
+        # No lane reports positions.
         number = view.best_lanes[0]
         counts = _count(view, number, transcripts)
     failures = _failures(view, number, counts)
@@ -98,13 +99,14 @@ def _count(view: SweepView, number: int, transcripts: Sequence[Transcript]) -> _
         if request in indices:
             start = 0
 
+            # The defaults keep this request's values.
             def watch(step: Step, index: int = indices[request], transcript: Transcript = transcript) -> None:
                 nonlocal start
                 counts.add(index, transcript, step, start)
                 start += len(step.emitted)
 
-            others = None if past is None else past.excluding(transcript.prompt)
-            score_output(lane, transcript, curve=view.sweep.curve or ASSUMED_GPU, past=others, watch=watch)
+            usable_past = None if past is None else past.excluding(transcript.prompt)
+            score_output(lane, transcript, curve=view.sweep.curve or ASSUMED_GPU, past=usable_past, watch=watch)
         if past is not None:
             past.add(transcript.output, transcript.prompt)
     return counts
@@ -117,31 +119,32 @@ def _describe_lane(view: SweepView, number: int) -> str:
 def _sources(view: SweepView, number: int, counts: _Counts) -> Plot:
     """The share of accepted draft tokens by what they were copied from."""
     sources = dict(counts.sources)
+    # Accepted draft tokens by request.
     total = sum(sources.values())
-    others = [name for name in (REST, *QUARTERS, ANSWER, UNKNOWN) if name in sources]
-    documents = sorted(set(sources) - set(others), key=lambda name: -sources[name].sum())
-    rest = documents[MAX_DOCUMENTS:]
-    if rest:
-        sources[f"{len(rest)} other documents"] = np.sum([sources[name] for name in rest], axis=0)
-        documents = [*documents[:MAX_DOCUMENTS], f"{len(rest)} other documents"]
+    named_others = [name for name in (REST, *QUARTERS, ANSWER, UNKNOWN) if name in sources]
+    documents = sorted(set(sources) - set(named_others), key=lambda name: -sources[name].sum())
+    small_documents = documents[MAX_DOCUMENTS:]
+    if small_documents:
+        sources[f"{len(small_documents)} other documents"] = np.sum([sources[name] for name in small_documents], axis=0)
+        documents = [*documents[:MAX_DOCUMENTS], f"{len(small_documents)} other documents"]
     marks = []
-    for name in (*documents, *others):
+    for name in (*documents, *named_others):
         share = float(sources[name].sum() / np.sum(total))
         marks.append(Mark("", name, "", share, *ratio_interval(view.draws, sources[name], np.asarray(total))))
     return Plot(
-        "sources",
-        Kind.RANKS,
-        "Which documents feed drafts" if documents else "What feeds drafts",
-        view.subtitle(
+        name="sources",
+        kind=Kind.RANKS,
+        title="Which documents feed drafts" if documents else "What feeds drafts",
+        subtitle=view.subtitle(
             _describe_lane(view, number),
             f"{np.sum(total):,.0f} accepted draft tokens",
             f"with {INTERVALS}",
             costs=False,
         ),
-        "Share of accepted draft tokens",
-        "",
-        ("", "copied from", "", "share", "low", "high"),
-        tuple(marks),
+        x="Share of accepted draft tokens",
+        y="",
+        columns=("", "copied from", "", "share", "low", "high"),
+        marks=tuple(marks),
         percent=True,
     )
 
@@ -165,14 +168,14 @@ def _failures(view: SweepView, number: int, counts: _Counts) -> Plot:
         if steps[:, part].any()
     ]
     return Plot(
-        "failures",
-        Kind.LINES,
-        "Where drafts fail",
-        view.subtitle(_describe_lane(view, number), f"with {INTERVALS}", costs=False),
-        f"How far into the answer, %, by {PARTS[num_parts]}",
-        "Share of steps",
-        ("", "draft", "up to percent", "share", "low", "high"),
-        tuple(marks),
+        name="failures",
+        kind=Kind.LINES,
+        title="Where drafts fail",
+        subtitle=view.subtitle(_describe_lane(view, number), f"with {INTERVALS}", costs=False),
+        x=f"How far into the answer, %, by {PARTS[num_parts]}",
+        y="Share of steps",
+        columns=("", "draft", "up to percent", "share", "low", "high"),
+        marks=tuple(marks),
         percent=True,
         colours=OUTCOMES,
     )

@@ -1,6 +1,7 @@
 """The plots of a finished sweep: lanes, categories, settings, and what their steps accepted.
 
-Each lane is shown with the settings that `recommend` would choose for it. Requests with a looping output are left out.
+Each lane, a drafting method, is shown with the settings that `recommend` would choose for it. Requests with a looping
+output are left out.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class SweepView:
         """The settings of a lane that its sweep varied. A draft size that is also an option is named only once."""
         words = self.sweep.varied_settings(number).split()
         is_named_twice = any(name in DRAFT_SIZE_OPTIONS for name in self.sweep.lanes[number].options) and len(words) > 1
+        # The last word is the draft size.
         return " ".join(words[:-1] if is_named_twice else words)
 
     def count_steps(self, lane: int, columns_of: Callable[[int, int], Iterable[int]], num_columns: int) -> np.ndarray:
@@ -117,14 +119,14 @@ def lanes(view: SweepView) -> Plot:
                 notes[lane.name] = varied
     others = "small dots: its other settings" if len(order) > len(best) else ""
     return Plot(
-        "lanes",
-        Kind.DOTS,
-        "What drafting yields, by lane",
-        view.subtitle(f"Each lane's best settings with {INTERVALS}", others),
-        "",
-        "",
-        ("figure", "lane", "settings", "value", "low", "high"),
-        tuple(marks),
+        name="lanes",
+        kind=Kind.DOTS,
+        title="What drafting yields, by lane",
+        subtitle=view.subtitle(f"Each lane's best settings with {INTERVALS}", others),
+        x="",
+        y="",
+        columns=("figure", "lane", "settings", "value", "low", "high"),
+        marks=tuple(marks),
         break_even=1.0,
         notes=notes,
     )
@@ -144,14 +146,14 @@ def categories(
             )
             marks.append(Mark("", row, view.sweep.lanes[number].name, float(forecast.speedup[number]), *interval))
     return Plot(
-        name,
-        Kind.HEAT,
-        title,
-        view.subtitle(view.which_lanes(MAX_COLUMNS), "in brackets: requests", f"with {INTERVALS}"),
-        "",
-        "",
-        ("", "category", "lane", "speedup", "low", "high"),
-        tuple(marks),
+        name=name,
+        kind=Kind.HEAT,
+        title=title,
+        subtitle=view.subtitle(view.which_lanes(MAX_COLUMNS), "in brackets: requests", f"with {INTERVALS}"),
+        x="",
+        y="",
+        columns=("", "category", "lane", "speedup", "low", "high"),
+        marks=tuple(marks),
         break_even=1.0,
     )
 
@@ -170,14 +172,14 @@ def num_draft(view: SweepView) -> Plot | None:
     if not marks:
         return None
     return Plot(
-        "num-draft",
-        Kind.LINES,
-        "How many draft tokens pay",
-        view.subtitle(f"With {INTERVALS}"),
-        "Draft tokens a step, at most",
-        "",
-        ("figure", "lane", "num_draft", "value", "low", "high"),
-        tuple(marks),
+        name="num-draft",
+        kind=Kind.LINES,
+        title="How many draft tokens pay",
+        subtitle=view.subtitle(f"With {INTERVALS}"),
+        x="Draft tokens a step, at most",
+        y="",
+        columns=("figure", "lane", "num_draft", "value", "low", "high"),
+        marks=tuple(marks),
         break_even=1.0,
         logarithmic=True,
     )
@@ -228,12 +230,12 @@ def _all_numbers(values: Iterable[Any]) -> bool:
 def _settings_plot(view: SweepView, lane: ScoredLane, numbers: Sequence[int], varied: Sequence[str]) -> Plot:
     """A lane's speedup over its one or two options `varied`; `numbers` are the lanes that vary only in these."""
     forecast = view.recommender.forecast
-    heat = len(varied) > 1
+    is_heat = len(varied) > 1
     marks = []
     for number in sorted(numbers, key=lambda number: [view.sweep.lanes[number].options[name] for name in varied]):
         options = view.sweep.lanes[number].options
         interval = forecast.intervals(number, view.recommender.seed)["speedup"]
-        series = str(options[varied[0]]) if heat else lane.name
+        series = str(options[varied[0]]) if is_heat else lane.name
         marks.append(Mark("", series, options[varied[-1]], float(forecast.speedup[number]), *interval))
     fixed = [
         f"{name} = {value}"
@@ -241,25 +243,28 @@ def _settings_plot(view: SweepView, lane: ScoredLane, numbers: Sequence[int], va
         if name not in (*varied, *DRAFT_SIZE_OPTIONS) and value
     ]
     return Plot(
-        f"settings-{lane.name}",
-        Kind.HEAT if heat else Kind.LINES,
-        f"{lane.name}: speedup over {' and '.join(map(symbol, varied))}",
-        view.subtitle(f"with {INTERVALS}", ", ".join([*fixed, f"{lane.num_draft} draft tokens"])),
-        symbol(varied[-1]),
-        symbol(varied[0]) if heat else SPEEDUP,
-        ("", varied[0] if heat else "lane", varied[-1], "speedup", "low", "high"),
-        tuple(marks),
-        break_even=None if heat else 1.0,
+        name=f"settings-{lane.name}",
+        kind=Kind.HEAT if is_heat else Kind.LINES,
+        title=f"{lane.name}: speedup over {' and '.join(map(symbol, varied))}",
+        subtitle=view.subtitle(f"with {INTERVALS}", ", ".join([*fixed, f"{lane.num_draft} draft tokens"])),
+        x=symbol(varied[-1]),
+        y=symbol(varied[0]) if is_heat else SPEEDUP,
+        columns=("", varied[0] if is_heat else "lane", varied[-1], "speedup", "low", "high"),
+        marks=tuple(marks),
+        break_even=None if is_heat else 1.0,
     )
 
 
 def symbol(option: str) -> str:
-    """An option's name as the paper writes it."""
+    """An option's name as the n-gram trie paper writes it."""
     return {"prefix": "L_p"}.get(option, option)
 
 
 def trie_times(view: SweepView, name: str = "trie-time", title: str = "Time to build a trie") -> Plot | None:
-    """The time to build a trie against n, a line for each L_p; None if the sweep did not vary n."""
+    """The time to build a trie against n, its depth, with a line for each L_p; None if the sweep did not vary n.
+
+    L_p, the option `prefix`, is the largest number of tokens that the trie matches.
+    """
     best = next((number for number in view.best_lanes if view.sweep.lanes[number].name == "trie"), None)
     if best is None:
         return None
@@ -277,14 +282,14 @@ def trie_times(view: SweepView, name: str = "trie-time", title: str = "Time to b
         build = np.array([score.build_ms for request, score in view.sweep.scores(number) if request in included])
         marks.append(Mark("", f"L_p = {prefix}", n, float(np.median(build)), *median_interval(view.draws, build)))
     return Plot(
-        name,
-        Kind.LINES,
-        title,
-        view.subtitle(f"Of a prompt, median with {INTERVALS}", costs=False),
-        "n, tokens",
-        "ms a request",
-        ("", "L_p", "n", "build_ms", "low", "high"),
-        tuple(marks),
+        name=name,
+        kind=Kind.LINES,
+        title=title,
+        subtitle=view.subtitle(f"Of a prompt, median with {INTERVALS}", costs=False),
+        x="n, tokens",
+        y="ms a request",
+        columns=("", "L_p", "n", "build_ms", "low", "high"),
+        marks=tuple(marks),
     )
 
 
@@ -317,6 +322,7 @@ def length_shares(
     labels = [*map(str, range(1, LENGTHS)), f"{LENGTHS}+"]
     marks = list[Mark]()
     for panel, (number, indices) in groups.items():
+        # Column i has the steps that accepted i draft tokens, and so emitted i + 1.
         counts = view.count_steps(number, lambda _, accepted: [min(accepted, LENGTHS - 1)], LENGTHS)
         counts = counts if indices is None else counts[indices]
         draws = resamples(len(counts), view.recommender.seed)
@@ -325,14 +331,14 @@ def length_shares(
             share = float(counts[:, index].sum() / steps.sum())
             marks.append(Mark(panel, panel, label, share, *ratio_interval(draws, counts[:, index], steps)))
     return Plot(
-        name,
-        Kind.BARS,
-        title,
-        view.subtitle(drawn, f"with {INTERVALS}", costs=False),
-        "Accepted draft tokens and the bonus token",
-        "Share of steps",
-        (column, "", "tokens", "share", "low", "high"),
-        tuple(marks),
+        name=name,
+        kind=Kind.BARS,
+        title=title,
+        subtitle=view.subtitle(drawn, f"with {INTERVALS}", costs=False),
+        x="Accepted draft tokens and the bonus token",
+        y="Share of steps",
+        columns=(column, "", "tokens", "share", "low", "high"),
+        marks=tuple(marks),
         percent=True,
         notes=notes,
     )
@@ -343,6 +349,7 @@ def acceptance(view: SweepView) -> Plot:
     marks, notes = list[Mark](), {}
     for number in view.best_lanes:
         name = view.sweep.lanes[number].name
+        # Column 0 has all steps, column i those that accepted at least i draft tokens.
         counts = view.count_steps(number, lambda _, accepted: range(1 + min(accepted, LENGTHS)), LENGTHS + 1)
         for position in range(1, LENGTHS + 1):
             share = float(counts[:, position].sum() / counts[:, 0].sum())
@@ -350,16 +357,16 @@ def acceptance(view: SweepView) -> Plot:
             marks.append(Mark(name, name, position, share, *interval))
         notes[name] = f"first token {counts[:, 1].sum() / counts[:, 0].sum():.0%}"
     return Plot(
-        "acceptance",
-        Kind.MULTIPLES,
-        "Acceptance by draft position",
-        view.subtitle(
+        name="acceptance",
+        kind=Kind.MULTIPLES,
+        title="Acceptance by draft position",
+        subtitle=view.subtitle(
             view.which_lanes(MAX_PANELS), "of all steps, also those without a draft", f"with {INTERVALS}", costs=False
         ),
-        "Position in the draft",
-        "Accepted up to here",
-        ("lane", "", "position", "share", "low", "high"),
-        tuple(marks),
+        x="Position in the draft",
+        y="Accepted up to here",
+        columns=("lane", "", "position", "share", "low", "high"),
+        marks=tuple(marks),
         percent=True,
         notes=notes,
     )

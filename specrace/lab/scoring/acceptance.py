@@ -12,6 +12,7 @@ class Acceptance:
     """Counts over a lane's steps."""
 
     def __init__(self) -> None:
+        # Tokens emitted, depth of the draft, and draft tokens accepted in a step -> number of such steps.
         self._emitted: Counter[int] = Counter()
         self._depths: Counter[int] = Counter()
         self._accepted: Counter[int] = Counter()

@@ -1,8 +1,9 @@
 """Scores the missing cells of a sweep: in this process, in a pool of processes, or on a Ray cluster.
 
-There are two pools, this one and `forks`, because each works where the other does not. This one starts new
-interpreters, which is safe on every system, whatever threads the process has, and its workers exit at once if the sweep
-is killed. `forks` runs in the process that reads visitors' files, which may not start interpreters.
+A cell is one lane, a drafting method with its settings, on one shard of the requests. There are two pools, this one and
+that of `forks.py`, because each works where the other does not. This one starts new interpreters, which is safe on
+every system, whatever threads the process has, and its workers exit at once if the sweep is killed. `forks.py` serves
+the process that reads visitors' files, which may not start interpreters.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ def score_shard(
     """Score a cell. `past`: outputs of earlier requests, to which those of these transcripts are added."""
     scores = []
     for transcript in transcripts:
-        others = None if past is None else past.excluding(transcript.prompt)
-        scores.append(RequestScore.from_tally(score_output(lane, transcript, curve=curve, past=others)))
+        # A drafter must not draft from an earlier answer to the same prompt.
+        usable_past = None if past is None else past.excluding(transcript.prompt)
+        scores.append(RequestScore.from_tally(score_output(lane, transcript, curve=curve, past=usable_past)))
         if past is not None:
             past.add(transcript.output, transcript.prompt)
     return cell, tuple(scores)
@@ -86,8 +88,8 @@ def _jobs(sweep: Sweep, transcripts: Sequence[Transcript]) -> Iterator[Job]:
                 past.add(transcript.output, transcript.prompt)
             num_added = start
         if (lane, shard) not in sweep.cells:
-            before = None if past is None else past.copy()
-            yield (lane, shard), sweep.lanes[lane], transcripts[start : start + SHARD_SIZE], before, curve
+            earlier = None if past is None else past.copy()
+            yield (lane, shard), sweep.lanes[lane], transcripts[start : start + SHARD_SIZE], earlier, curve
 
 
 def _in_processes(jobs: Iterable[Job], processes: int) -> Iterator[ScoredCell]:

@@ -1,8 +1,8 @@
 """Runs jobs in parallel in forks of this process, which share its memory, so that requests need not be copied.
 
-It serves the process that reads visitors' files, which may not start children with `multiprocessing` and accepts only
-bytes from other processes; `cells` has the other pool, and says why there are two. If its parent dies, a fork exits
-when it next sends a result.
+This pool serves the process that reads visitors' files, which may not start children with `multiprocessing` and accepts
+only bytes from other processes; `cells.py` has the other pool, and says why there are two. If its parent dies, a fork
+exits when it next sends a result.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ DONE, NO_MEMORY, FAILED = 0, 1, 2
 
 
 def in_forks(jobs: Sequence[Job], work: Callable[[Job], Result], processes: int) -> Iterator[Result]:
-    """Yield the result of each job, in the order in which they arrive. Closing the iterator kills the forks.
+    """Yield the result of each job, in the order in which the results arrive. Closing the iterator kills the forks.
 
     Raises MemoryError if a fork runs out of memory, and RuntimeError if `work` fails in a fork.
     """
-    # On other systems a fork of a process with threads may hang.
+    # Outside Linux, a fork of a process with threads may hang.
     if processes == 1 or len(jobs) < processes or sys.platform != "linux":
         yield from map(work, jobs)
         return

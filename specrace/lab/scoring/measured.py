@@ -1,4 +1,7 @@
-"""The lane "measured": what an engine's own drafter yielded, beside the forecasts of the engine's twins."""
+"""The lane "measured": what an engine counted of its own drafts, beside the forecasts of that engine's twins.
+
+A twin is our reproduction of an engine's drafter.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,11 @@ LANE = "measured"
 
 @dataclass
 class MeasuredTally:
-    """Sums over answers with an engine's counts; `min_steps` and `max_steps` bound the steps, as `Measured.steps`."""
+    """Sums over answers with an engine's counts.
+
+    `drafts`: the steps that had a draft, None if an engine does not say. `accepted_in_text`: accepted tokens that are
+    certainly not past the end of the text. `min_steps` and `max_steps` bound the number of steps, which a log may lack.
+    """
 
     outputs: int = 0
     tokens: int = 0
@@ -113,6 +120,7 @@ class MeasuredBoard:
     def __init__(self, lanes: Sequence[tuple[str, int]] = ()) -> None:
         self.lanes = lanes
         self.engines: dict[str, None] = {}
+        # By group, and by the number of the twin's lane.
         self._tallies: defaultdict[str, MeasuredTally] = defaultdict(MeasuredTally)
         self._agreements: defaultdict[int, Agreement] = defaultdict(Agreement)
 
@@ -124,6 +132,7 @@ class MeasuredBoard:
         for group in groups:
             self._tallies[group].add(counts)
         for number, (lane, num_draft) in enumerate(self.lanes):
+            # An engine's name may be followed by its version.
             twin_of = method_of(lane).twin_of
             if twin_of and counts.engine.partition(" ")[0] == twin_of:
                 self._agreements[number].add(counts, forecasts[number], num_draft)
@@ -155,9 +164,9 @@ class MeasuredBoard:
 def agreement_sentence(agreement: dict[str, Any]) -> str:
     """How a twin's forecasts agree with what was measured."""
     lane, outputs, differ = agreement["lane"], agreement["outputs"], agreement["differ"]
-    apart = " (but for the last step, past the end)" if agreement["past_end"] else ""
+    exception = " (but for the last step, past the end)" if agreement["past_end"] else ""
     if not differ:
-        return f"{lane} drafts as the engine did in all {outputs} outputs{apart}."
+        return f"{lane} drafts as the engine did in all {outputs} outputs{exception}."
     measured = _range(agreement["measured_tau"], agreement["measured_tau_high"])
     return (
         f"{lane} drafts differently from the engine in {differ} of {outputs} outputs, by more than tokens past the "
@@ -168,16 +177,17 @@ def agreement_sentence(agreement: dict[str, Any]) -> str:
 
 def measured_sentence(transcripts: Iterable[Transcript]) -> str:
     """What an engine's counts say about its tokens per step, by category; "" if no transcript has any."""
-    whole, board = MeasuredBoard(), MeasuredBoard()
+    all_answers, by_group = MeasuredBoard(), MeasuredBoard()
     for transcript in transcripts:
-        whole.add(transcript.measured, [""])
-        board.add(transcript.measured, [transcript.category])
-    if not whole.engines:
+        all_answers.add(transcript.measured, [""])
+        by_group.add(transcript.measured, [transcript.category])
+    if not all_answers.engines:
         return ""
-    (total,), rows = whole.rows(), board.rows()
+    (total,) = all_answers.rows()
+    rows = by_group.rows()
     parts = ", ".join(f"{row['category']} {_range(row['tau'], row['tau_high'])}" for row in rows)
     by_category = f" ({parts})" if len(rows) > 1 else ""
-    engines = ", ".join(whole.engines)
+    engines = ", ".join(all_answers.engines)
     return f"Measured on {engines} in {total['outputs']} requests: {_tokens_per_step(total)}{by_category}."
 
 

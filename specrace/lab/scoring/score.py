@@ -29,6 +29,7 @@ from specrace.ngrams.past import PastOutputs
 
 # Stands for the target's token at nodes off the accepted path, which a transcript does not contain.
 UNKNOWN = -1
+# The groups beside the user's categories: every output, and those that repeat themselves.
 ALL, LOOPING = "all", "looping"
 MAX_CATEGORIES = 1000
 
@@ -42,7 +43,7 @@ def group_name(category: str) -> str:
 
 
 def needs_target(method: Method) -> str:
-    """Why a method cannot be scored without its model; "" if it can."""
+    """Why a method cannot be scored without the target model; "" if it can."""
     return method.needs_target_outputs
 
 
@@ -87,7 +88,9 @@ class ScoredLane:
         reason = scoring.refuses(all_options) if scoring.refuses is not None else ""
         if reason:
             raise InputError(f"The lane {name} cannot be scored without its model: {reason}.")
-        return cls(name, num_draft, all_options, scoring.build or method.build, scoring.part)
+        return cls(
+            name=name, num_draft=num_draft, options=all_options, build=scoring.build or method.build, part=scoring.part
+        )
 
     @property
     def method(self) -> Method:
@@ -96,7 +99,7 @@ class ScoredLane:
 
     @property
     def max_rows(self) -> int | None:
-        """The number of rows up to which a tree is padded if more rows cost less; None for twins."""
+        """How many rows a tree may be padded to where more rows cost less; None for twins (others' drafters)."""
         return None if self.method.twin_of else 1 + self.unscored_rows + self.num_draft
 
     @property
@@ -151,7 +154,7 @@ def _forced(
         walked = clock()
         if at < len(output):
             drafter.observe(tree, verdict)
-        # Never negative, like `since_ms`.
+        # The time of `propose` and `observe`; never negative, although the clock may step back a little.
         yield tree, verdict, emitted, max(0.0, drafted - began + clock() - walked)
 
 
@@ -178,6 +181,7 @@ def longest_loop(tokens: Sequence[int]) -> int:
     text = np.asarray(tokens)
     longest = 0
     for period in range(1, min(LOOP_PERIOD, len(text) - 1) + 1):
+        # Where a token differs from the one a period later; between two such places the tokens repeat.
         differs = np.flatnonzero(text[period:] != text[:-period])
         edges = np.concatenate(([-1], differs, [len(text) - period]))
         repeated = int(np.diff(edges).max()) - 1
@@ -191,8 +195,8 @@ class Tally:
     """Totals of one lane over some outputs.
 
     `looping`, `loops`: the number of the outputs that loop, and their metrics. `steps`: (draft tokens, accepted tokens)
-    -> number of such steps. `build_ms`: the time to build the requests' own tables. `shared_ms`: the time spent so far
-    on indexes of earlier outputs, which a server builds once for all requests.
+    -> number of such steps. `build_ms`: the time to build the drafters' tables for each request. `shared_ms`: the time
+    spent so far on indexes of earlier outputs, which a server builds once for all requests.
     """
 
     metrics: LaneMetrics = field(default_factory=LaneMetrics)
@@ -246,6 +250,7 @@ class Tally:
     def _cost(self, curve: CostCurve, lane: ScoredLane | None) -> float:
         """The cost of all steps, in forwards over one row."""
         if lane is not None and lane.padded_draft is not None:
+            # An output's first step reads the prompt and has no draft; every other step verifies a full draft.
             return self.outputs + (self.metrics.steps - self.outputs) * curve.at(1 + lane.padded_draft)
         min_rows = 1 if lane is None else 1 + lane.unscored_rows
         max_rows = None if lane is None else lane.max_rows
@@ -266,8 +271,8 @@ def score_output(
 ) -> Tally:
     """Score one transcript in one lane; `watch` is called with each step.
 
-    `looping`: whether the output loops. `curve`: drafters that size their own trees use it, near the prompt's length.
-    `past`: outputs of earlier requests that drafters may draft from.
+    `looping`: whether the output loops. `curve`: drafters that size their own trees use its part near the prompt's
+    length. `past`: outputs of earlier requests that drafters may draft from.
     """
     past = PastOutputs() if past is None else past.metered()
     began = thread_ms()
@@ -348,7 +353,7 @@ class Scoreboard:
                 looping=looping,
                 curve=self.curve or ASSUMED_GPU,
                 past=past,
-                watch=watch and partial(watch, lane.name),
+                watch=None if watch is None else partial(watch, lane.name),
             )
             for lane in self.lanes
         ]

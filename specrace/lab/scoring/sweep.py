@@ -1,8 +1,9 @@
 """A sweep: requests x lanes x a grid of settings, scored by forced decoding; if it is killed, it can be resumed.
 
-A *cell* is one lane, with its settings, on one shard of the requests. In a sweep's folder, `sweep.json` describes the
-sweep and is written first, as a whole; `cells.jsonl` grows by one line for each finished cell, which is flushed to the
-disk. If a kill cuts a line off, the line is dropped and its cell is scored again.
+A lane is a drafting method with its settings; forced decoding replays logged outputs without a model. A *cell* is one
+lane, with its settings, on one shard of the requests. In a sweep's folder, `sweep.json` describes the sweep and is
+written first, as a whole; `cells.jsonl` grows by one line for each finished cell, which is flushed to the disk. If a
+kill cuts a line off, the line is dropped and its cell is scored again.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from specrace.lab.scoring.score import ScoredLane, Tally, longest_loop
 
 SHARD_SIZE = 16
 MAX_LANES = 2000
-# Options that set a twin's draft size -> by how much their value exceeds the number of draft tokens.
+# Options that set the draft size of a twin, our copy of another engine's drafter -> by how much their value exceeds the
+# number of draft tokens: SGLang's num_draft_tokens counts the root of the tree, too.
 DRAFT_SIZE_OPTIONS = {"num_speculative_tokens": 0, "max_draft_len": 0, "size_m": 0, "n_max": 0, "num_draft_tokens": 1}
 DESCRIPTION, CELLS = "sweep.json", "cells.jsonl"
+# Larger files are refused.
 _MAX_BYTES = 4_000_000_000
 _HINT = "give a folder that sweep --out wrote"
 
@@ -40,7 +43,10 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """What the metrics need to know about a request. `options`: as in `Transcript`; () in sweeps of older versions."""
+    """What the metrics need to know about a request.
+
+    `options`: as in `Transcript`. Sweeps of older versions have none, so options do not count when two are compared.
+    """
 
     category: str
     prompt_tokens: int
@@ -67,11 +73,11 @@ class RequestScore:
         """The tally of this one output; `request` tells its length and whether it loops."""
         counts = {(drafted, accepted): count for drafted, accepted, count in self.steps}
         metrics = LaneMetrics(
-            request.output_tokens,
-            sum(counts.values()),
-            sum(drafted * count for (drafted, _), count in counts.items()),
-            sum(accepted * count for (_, accepted), count in counts.items()),
-            self.draft_ms,
+            tokens=request.output_tokens,
+            steps=sum(counts.values()),
+            drafted=sum(drafted * count for (drafted, _), count in counts.items()),
+            accepted=sum(accepted * count for (_, accepted), count in counts.items()),
+            draft_ms=self.draft_ms,
         )
         tally = Tally(metrics, 1, build_ms=self.build_ms)
         tally.steps.update(counts)
@@ -114,19 +120,26 @@ class Sweep:
             digest.update(json.dumps([transcript.prompt, transcript.output]).encode())
         requests = tuple(
             Request(
-                transcript.category,
-                len(transcript.prompt),
-                len(transcript.output),
-                longest_loop(transcript.output) > 0,
-                transcript.options,
+                category=transcript.category,
+                prompt_tokens=len(transcript.prompt),
+                output_tokens=len(transcript.output),
+                looping=longest_loop(transcript.output) > 0,
+                options=transcript.options,
             )
             for transcript in transcripts
         )
-        return cls(tuple(lanes), requests, curve, keep_outputs, digest.hexdigest())
+        return cls(
+            lanes=tuple(lanes),
+            requests=requests,
+            curve=curve,
+            keep_outputs=keep_outputs,
+            fingerprint=digest.hexdigest(),
+        )
 
     @property
     def all_cells(self) -> list[Cell]:
         """Every cell, shard by shard, so that all lanes have scores early."""
+        # Rounded up: the last shard may be smaller.
         shards = range(-(-len(self.requests) // SHARD_SIZE))
         return [(lane, shard) for shard in shards for lane in range(len(self.lanes))]
 
@@ -152,7 +165,7 @@ class Sweep:
         return " ".join([*varied, f"num_draft={lane.num_draft}"])
 
     def tally(self, lane: int, requests: Container[int]) -> Tally:
-        """A lane's totals over those of the `requests`, by number, that are scored."""
+        """A lane's totals over the requests with these numbers, as far as they are scored."""
         total = Tally()
         for number, score in self.scores(lane):
             if number in requests:
@@ -165,13 +178,14 @@ class Sweep:
             "shard": SHARD_SIZE,
             "fingerprint": self.fingerprint,
             "keep_outputs": self.keep_outputs,
-            "cost_curve": self.curve and self.curve.as_json(),
+            "cost_curve": None if self.curve is None else self.curve.as_json(),
             "lanes": [lane.describe() for lane in self.lanes],
             "requests": [asdict(request) for request in self.requests],
         }
 
     def is_of(self, other: Sweep) -> bool:
         """Whether both sweeps have the same logs, lanes and settings."""
+        # Requests are compared as objects, which ignores their options.
         first, second = (sweep.as_json() | {"requests": None} for sweep in (self, other))
         return first == second and self.requests == other.requests
 
@@ -189,7 +203,13 @@ class Sweep:
             Request(**row | {"options": tuple(name for name in row.get("options", ()) if name in OPTIONS)})
             for row in description["requests"]
         )
-        return cls(lanes, requests, curve, bool(description["keep_outputs"]), str(description["fingerprint"]))
+        return cls(
+            lanes=lanes,
+            requests=requests,
+            curve=curve,
+            keep_outputs=bool(description["keep_outputs"]),
+            fingerprint=str(description["fingerprint"]),
+        )
 
 
 def grid_lanes(
@@ -201,19 +221,20 @@ def grid_lanes(
     set the option that decides a twin's draft size; lanes that cut their own drafts ignore them. Raises InputError for
     a bad option, for a method in the grid that is not swept, and for too many combinations.
     """
-    named = [parse_lane(name) for name in dict.fromkeys(("vanilla", *names))]
+    parsed_lanes = [parse_lane(name) for name in dict.fromkeys(("vanilla", *names))]
     for name in grid:
-        if name not in [lane.method.name for lane in named]:
+        if name not in [lane.method.name for lane in parsed_lanes]:
             raise InputError(f"--grid has settings of {name}, which is not swept; add it to --lanes.")
     # Keyed by description, because two values may mean the same setting.
     lanes: dict[str, ScoredLane] = {}
-    for lane_name in named:
-        method = lane_name.method
+    for parsed in parsed_lanes:
+        method = parsed.method
         name = method.name
-        options = {**grid.get(name, {}), **{option: [value] for option, value in lane_name.options.items()}}
+        options = {**grid.get(name, {}), **{option: [value] for option, value in parsed.options.items()}}
         size_option = next((option.name for option in method.options if option.name in DRAFT_SIZE_OPTIONS), None)
         if size_option is not None and num_drafts and size_option not in options:
             options[size_option] = [number + DRAFT_SIZE_OPTIONS[size_option] for number in num_drafts]
+        # None: the lane's default. Without a profile, a method's options or its drafter decide the size.
         sizes: Sequence[int | None] = (None,)
         if num_drafts and size_option is None and method.profile and name != "vanilla":
             sizes = num_drafts
@@ -273,20 +294,21 @@ class SweepFolder:
         if not file.exists():
             return
         text = read_text(file, _MAX_BYTES, _HINT)
-        whole = text[: text.rfind("\n") + 1]
+        complete_lines = text[: text.rfind("\n") + 1]
         all_cells = set(sweep.all_cells)
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(complete_lines.splitlines(), 1):
             try:
                 row = json.loads(line)
                 cell = (int(row["lane"]), int(row["shard"]))
+                # A score is [steps, draft_ms, build_ms], as `append` writes it.
                 scores = tuple(RequestScore(tuple(map(tuple, steps)), *times) for steps, *times in row["scores"])
             except (ValueError, TypeError, KeyError) as error:
                 raise InputError(f"{shorten(file)}, line {number}: this is not a cell of a sweep; {_HINT}.") from error
             if cell in all_cells:
                 sweep.cells.setdefault(cell, scores)
-        if whole != text:
+        if complete_lines != text:
             with as_input_error(file, "--out"):
-                os.truncate(file, len(whole.encode()))
+                os.truncate(file, len(complete_lines.encode()))
 
     def append(self, cell: Cell, scores: Sequence[RequestScore]) -> None:
         """Append a finished cell. Once this returns, a kill cannot lose the cell."""

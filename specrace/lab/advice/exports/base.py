@@ -11,10 +11,10 @@ from specrace.core.cost_curve import CostCurve
 
 @dataclass(frozen=True)
 class Choice:
-    """A lane to export: its settings and its measured acceptance.
+    """A lane (a drafting method with its options) to export, and its measured acceptance.
 
-    `num_draft`: the largest number of draft tokens in a step, without the root. `mean`: tokens per step, with the bonus
-    token. `rates[i]`: the share of steps that accept more than i draft tokens.
+    `num_draft`: the largest number of draft tokens in a step, without the tree's root, the last token emitted. `mean`:
+    tokens per step, with the bonus token. `rates[i]`: the share of steps that accept more than i draft tokens.
     """
 
     lane: str
@@ -80,10 +80,11 @@ class Effect:
 class Engine:
     """An engine to which lanes can be exported.
 
-    `title`: its name in sentences. `prefix`: the beginning of its twins' names. `nearest`: our lanes that are most like
-    its drafters. `version`: the engine's version whose source has the exported option names. `plug_ins`: lane -> a
-    function that gives the settings to load our drafter into the engine, where it drafts chains by a cost curve.
-    `effects`: what the engine does with requests that have certain options, in the version `effects_version`.
+    `title`: its name in sentences. `prefix`: the beginning of the names of its twins, our copies of its drafters.
+    `nearest`: our lanes that are most like its drafters. `version`: the engine's version whose source has the exported
+    option names. `plug_ins`: lane -> a function that gives the settings to load our drafter into the engine, where it
+    drafts chains by a cost curve. `effects`: what the engine does with requests that have certain options, in the
+    version `effects_version`.
     """
 
     name: str

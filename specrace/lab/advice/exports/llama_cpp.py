@@ -1,4 +1,4 @@
-"""llama.cpp: the flags of `--spec-type`, for builds before and after a renaming.
+"""llama.cpp: the flags of `--spec-type`, for builds before and after its options were renamed.
 
 Names from ggml-org/llama.cpp, `common/arg.cpp` at f5e85d43a048. Pull request 22397 (merged in April 2026) gave each
 mode its own options; earlier builds (up to b8838) have one set for all modes, which later builds refuse. The synthetic
@@ -20,6 +20,7 @@ from specrace.lab.advice.exports.base import (
     Export,
 )
 
+# The lane that asks several drafters in turn.
 LIST = "llamacpp-list"
 # Drafter that a list may have -> its options, in the order in which llama.cpp asks the drafters.
 LISTED = {
@@ -54,13 +55,13 @@ def export(choice: Choice) -> Export:
     # Other options name the user's files, such as a lookup cache, which a sweep cannot know.
     flags = {name: value for name, value in options.items() if name in OLD}
     group = "draft" if mode == "cache" else f"ngram-{mode}"
-    new = [f"--spec-{group}-{name.replace('_', '-')} {value}" for name, value in flags.items()]
-    old = [f"{OLD[name]} {value}" for name, value in flags.items()]
+    new_flags = [f"--spec-{group}-{name.replace('_', '-')} {value}" for name, value in flags.items()]
+    old_flags = [f"{OLD[name]} {value}" for name, value in flags.items()]
     if "n_max" not in flags:
-        old.append(f"--draft-max {choice.num_draft}")
-    notes = (f"Builds before pull request 22397 (b8838 and earlier): {' '.join([mode_flag, *old])}",)
+        old_flags.append(f"--draft-max {choice.num_draft}")
+    notes = (f"Builds before pull request 22397 (b8838 and earlier): {' '.join([mode_flag, *old_flags])}",)
     return Export(
-        " ".join([mode_flag, *new]), f"{mode_flag} --spec-synth-len {choice.length}", _CONVENTION, notes=notes
+        " ".join([mode_flag, *new_flags]), f"{mode_flag} --spec-synth-len {choice.length}", _CONVENTION, notes=notes
     )
 
 
@@ -79,7 +80,7 @@ def _export_list(choice: Choice) -> Export:
 
 
 def _mode(choice: Choice) -> tuple[str, dict[str, Any]]:
-    """The name of the n-gram mode, and its options."""
+    """The n-gram mode that drafts like the lane, and its options."""
     options = choice.options
     size = choice.num_draft
     if choice.lane == "prompt-lookup":
@@ -125,12 +126,12 @@ EFFECTS = (
 )  # fmt: skip
 
 ENGINE = Engine(
-    "llama-cpp",
-    "llama.cpp",
-    "llamacpp-",
-    ("prompt-lookup", "trie"),
-    "b9682 and later",
-    export,
+    name="llama-cpp",
+    title="llama.cpp",
+    prefix="llamacpp-",
+    nearest=("prompt-lookup", "trie"),
+    version="b9682 and later",
+    export=export,
     effects=EFFECTS,
     effects_version="(0c1e57098)",
 )

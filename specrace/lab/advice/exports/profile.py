@@ -58,6 +58,7 @@ def speculation_profile(
 def _validation(marginal: Sequence[float], mean: float) -> dict[str, Any]:
     """The results of two checks: the rates imply the mean, and no marginal rate is above the one before it."""
     implied = 1.0 + sum(marginal)
+    # Rises by rounding errors do not count.
     rises = [position for position in range(1, len(marginal)) if marginal[position] > marginal[position - 1] + 1e-9]
     return {
         "mean_consistency": {

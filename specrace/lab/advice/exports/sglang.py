@@ -110,4 +110,13 @@ EFFECTS = (
     Effect(("n",), AS_MEASURED, "decodes each choice as a request of its own: count them all in --batch"),
 )
 
-ENGINE = Engine("sglang", "SGLang", "sglang-", ("trie",), "0.5.23", export, effects=EFFECTS, effects_version="0.5.23")
+ENGINE = Engine(
+    name="sglang",
+    title="SGLang",
+    prefix="sglang-",
+    nearest=("trie",),
+    version="0.5.23",
+    export=export,
+    effects=EFFECTS,
+    effects_version="0.5.23",
+)

@@ -1,7 +1,8 @@
 """The measured acceptance as settings of capacity simulators, which estimate a step's cost but not its acceptance.
 
 Names from ai-dynamo/aisimulate at 32b85123abc2, python/aisimulate/src/aiconfigurator_core/sdk/speculation/README.md,
-and from ai-dynamo/dynamo, whose mocker takes conditional rates of one to five positions (`aic_nextn`).
+and from ai-dynamo/dynamo, whose mocker, a simulated engine, takes conditional rates of one to five draft positions
+(`aic_nextn` is their number).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def simulator_settings(num_draft: int, profile: Mapping[str, Any]) -> dict[str, 
     accepted = round(profile["mean_accept_length"] - 1.0, 3)
     nextn = min(num_draft, MAX_NEXTN)
     rates = [*profile["conditional_accept_rates"], *[0.0] * nextn][:nextn]
+    # Accepted tokens a step at positions that the mocker does not take.
     lost = sum(profile["marginal_accept_rates"][nextn:])
     notes = [*_NOTES]
     if lost:

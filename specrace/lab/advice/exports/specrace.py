@@ -12,6 +12,7 @@ from specrace.drafters import METHODS, find_method
 from specrace.lab.advice.exports.base import AS_MEASURED, IGNORED, Choice, Effect, Engine, Export
 
 SETTINGS_FILE = "specrace-settings.json"
+# Larger files are refused.
 _MAX_BYTES = 100_000
 _HINT = "give a settings file that recommend wrote"
 
@@ -36,7 +37,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     return {"method": method, "num_draft": num_draft, **find_method(method).check(options)}
 
 
-# Of all these options, `generate` has only temperature and seed (`specrace.core.sampling_params`). Its draws are keyed
+# Of the options below, `generate` has only temperature and seed (`specrace.core.sampling_params`). Its draws are keyed
 # by seed and position.
 EFFECTS = (
     Effect(
@@ -56,4 +57,12 @@ EFFECTS = (
     ),
 )  # fmt: skip
 
-ENGINE = Engine("specrace", "specrace", "", tuple(METHODS), "this one", export, effects=EFFECTS)
+ENGINE = Engine(
+    name="specrace",
+    title="specrace",
+    prefix="",
+    nearest=tuple(METHODS),
+    version="this one",
+    export=export,
+    effects=EFFECTS,
+)

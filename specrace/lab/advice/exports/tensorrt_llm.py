@@ -22,6 +22,7 @@ TYPES = {"trtllm-ngram": "NGram", "trtllm-sa": "SA"}
 def export(choice: Choice) -> Export:
     """The YAML, and the environment variable that forces the measured acceptance."""
     config = _config(choice)
+    # JSON is YAML, but for the quotation marks (character 34) around a text, which are left out.
     lines = [f"  {name}: {json.dumps(value).strip(chr(34))}\n" for name, value in config.items()]
     forced = f"{FORCED}={max(0.0, round(choice.mean - 1, 3))}"
     return Export("speculative_config:\n" + "".join(lines), forced, _CONVENTION, notes=(_WHOLE,))
@@ -39,6 +40,7 @@ def _config(choice: Choice) -> dict[str, Any]:
             "is_public_pool": False,
         }
     if choice.lane == "suffix":
+        # -1: matches of any length.
         return {"decoding_type": "SA", "max_draft_len": choice.num_draft, "max_matching_ngram_size": -1}
     config = {name: value for name, value in options.items() if name not in ("max_draft_len", POOL)}
     # 0 stands for the engine's default size. The engine refuses a size if the pool is off.
@@ -76,12 +78,12 @@ EFFECTS = (
 )
 
 ENGINE = Engine(
-    "tensorrt-llm",
-    "TensorRT-LLM",
-    "trtllm-",
-    ("prompt-lookup", "suffix"),
-    "main, November 2026",
-    export,
+    name="tensorrt-llm",
+    title="TensorRT-LLM",
+    prefix="trtllm-",
+    nearest=("prompt-lookup", "suffix"),
+    version="main, November 2026",
+    export=export,
     effects=EFFECTS,
     effects_version="(main, November 2026)",
 )

@@ -25,6 +25,7 @@ def export(choice: Choice) -> Export:
     notes = []
     if choice.options["shortest"] > 1:
         notes.append(f"transformers also drafts after matches shorter than {choice.options['shortest']} tokens.")
+    # With `llma`, the lane copies from the prompt only.
     if choice.options["llma"]:
         notes.append("transformers also copies from the output.")
     settings = f"prompt_lookup_num_tokens={choice.num_draft}, max_matching_ngram_size={longest}"
@@ -61,12 +62,12 @@ EFFECTS = (
 )  # fmt: skip
 
 ENGINE = Engine(
-    "transformers",
-    "transformers",
-    "",
-    ("prompt-lookup",),
-    "5.23.0",
-    export,
+    name="transformers",
+    title="transformers",
+    prefix="",
+    nearest=("prompt-lookup",),
+    version="5.23.0",
+    export=export,
     effects=EFFECTS,
     effects_version="5.23.0",
 )

@@ -52,8 +52,9 @@ def export(choice: Choice) -> Export:
 def _method(choice: Choice) -> dict[str, Any]:
     options = choice.options
     if choice.lane == "prompt-lookup":
-        bounds = {"prompt_lookup_min": min(options["shortest"], options["longest"])}
-        return {"method": "ngram", **bounds, "prompt_lookup_max": options["longest"]}
+        # vLLM refuses a minimum above the maximum.
+        min_match = {"prompt_lookup_min": min(options["shortest"], options["longest"])}
+        return {"method": "ngram", **min_match, "prompt_lookup_max": options["longest"]}
     if choice.lane == "suffix":
         suffix_options = {
             "max_tree_depth": options["depth"],
@@ -145,13 +146,13 @@ EFFECTS = (
 )
 
 ENGINE = Engine(
-    "vllm",
-    "vLLM",
-    "vllm-",
-    ("prompt-lookup", "suffix"),
-    "0.33.0",
-    export,
-    {"fusion": plug_in},
+    name="vllm",
+    title="vLLM",
+    prefix="vllm-",
+    nearest=("prompt-lookup", "suffix"),
+    version="0.33.0",
+    export=export,
+    plug_ins={"fusion": plug_in},
     effects=EFFECTS,
     effects_version="0.32.0",
 )

@@ -24,6 +24,7 @@ th, td { padding: .2rem .9rem .2rem 0; text-align: start; vertical-align: top; b
 pre { overflow-x: auto; padding: .6rem .8rem; border: 1px solid GrayText; border-radius: .3rem; white-space: pre-wrap }
 p, li { overflow-wrap: anywhere }
 """
+# The characters that Markdown may read as markup.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|~&])")
 
 

@@ -62,7 +62,9 @@ def _measured(recommender: Recommender, result: Mapping[str, Any], logs: str) ->
 def _tables(recommender: Recommender, result: Mapping[str, Any]) -> Iterator[Block]:
     names = dict.fromkeys(recommender.lane(number).name for number in recommender.lanes[1:])
     best = [
-        thriftiest(recommender.forecast, [n for n in recommender.lanes[1:] if recommender.lane(n).name == name])
+        thriftiest(
+            recommender.forecast, [number for number in recommender.lanes[1:] if recommender.lane(number).name == name]
+        )
         for name in names
     ]
     rows = [_row(recommender.recommendation(number)) for number in (recommender.lanes[0], *best)]

@@ -46,12 +46,13 @@ ReportBad = Callable[[int, str], None]
 _PYTHON_LITERAL = re.compile(rb"\s*(?:\[\s*)?\{\s*'")
 # Text such as a date and a level, which a logger writes before the JSON.
 _PREFIX = re.compile(rb"\s*[^{\[\"]{1,200}\{\s*[\"']")
+# The beginning of a line of server-sent events.
 _EVENT = re.compile(rb"\s*(?:data|event): ?")
 _GIVE = f"give {READ_KINDS} with the requests and outputs"
 # How many bytes a file may unpack to if it has to be unpacked to the disk.
 MAX_ON_DISK = 4 << 30
 # How many bytes are copied at once.
-_COPIED = 1 << 20
+_COPY_BYTES = 1 << 20
 
 
 def known_row(row: Row) -> bool:
@@ -151,6 +152,7 @@ class Rows:
     def _check_columns(self, row: Row) -> None:
         """Raises InputError if the table lacks one of the named columns."""
         for name in (self.columns or {}).values():
+            # `name` may join several names by "+", each of which may be the dotted name of a field in a column.
             column = next((part for part in name.split("+") if part.split(".")[0] not in row), None)
             if name not in row and column is not None:
                 raise InputError(
@@ -168,6 +170,7 @@ class Rows:
             return
         holds_rows: bool | None = None
         for number, line in _lines(start, stream):
+            # A line that is too long comes as a reason, which is text.
             for parsed in [line] if isinstance(line, str) else _parse(line):
                 if isinstance(parsed, str):
                     yield number, parsed
@@ -217,12 +220,14 @@ def _first_lines(stream: io.BufferedReader) -> tuple[bytes, bool]:
     """
     start = b""
     for _ in range(2):
+        # Read on to the next line that is not blank.
         line = b"\n"
         while line and not line.strip(b"\xef\xbb\xbf \t\r\n"):
             line = stream.readline(MAX_LINE_BYTES + 1)
             start += line
         kind = _kind_of_start(start)
         if kind != "part" or not line or len(line) > MAX_LINE_BYTES:
+            # Part of an object may also be a single line that is too long to be a row.
             return start, kind == "array" or (kind == "part" and bool(line))
     return start, kind == "part"
 
@@ -253,11 +258,11 @@ def _lines(start: bytes, stream: io.BufferedReader) -> Iterator[tuple[int, bytes
         while line := reader.readline(MAX_LINE_BYTES + 1):
             number += 1
             if len(line) > MAX_LINE_BYTES:
-                rest = line
-                # Reported before the rest of the line is skipped, because that may never end.
+                piece = line
+                # Reported before the rest of the line is skipped, because the line may never end.
                 yield number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line"
-                while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
-                    rest = stream.readline(MAX_LINE_BYTES + 1)
+                while len(piece) > MAX_LINE_BYTES and not piece.endswith(b"\n"):
+                    piece = stream.readline(MAX_LINE_BYTES + 1)
             elif line.strip():
                 yield number, line
 
@@ -265,7 +270,7 @@ def _lines(start: bytes, stream: io.BufferedReader) -> Iterator[tuple[int, bytes
 def copy_to(stream: io.BufferedReader, file: BinaryIO, source: Source) -> None:
     """Copy a stream to a temporary file. Raises InputError if it is too long, and DamagedError."""
     size = 0
-    while data := stream.read(_COPIED):
+    while data := stream.read(_COPY_BYTES):
         size += len(data)
         if size > MAX_ON_DISK:
             raise InputError(f"{shorten(source)} unpacks to more than {MAX_ON_DISK >> 30} GB; unpack it.")

@@ -155,10 +155,10 @@ def read_document(stream: io.BufferedReader, start: bytes, is_row: IsRow) -> Ite
     `start`: the bytes that were already read from the stream. Raises BrokenError where the JSON breaks off or is wrong.
     """
     cursor = _Cursor(stream, start)
-    while mark := cursor.peek():
-        if mark not in ("{", "["):
+    while first_character := cursor.peek():
+        if first_character not in ("{", "["):
             raise cursor.broken()
-        yield from _array(cursor, is_row) if mark == "[" else _outermost(cursor, is_row)
+        yield from _array(cursor, is_row) if first_character == "[" else _outermost(cursor, is_row)
         cursor.take(",")
 
 
@@ -169,14 +169,14 @@ def _array(cursor: _Cursor, is_row: IsRow) -> Iterator[tuple[int, RowOrReason]]:
     size = 0
     cursor.take("[")
     while not cursor.take("]"):
-        for where, item in _outermost(cursor, is_row):
+        for item_line, item in _outermost(cursor, is_row):
             if isinstance(item, dict) and is_message(item):
                 conversation.append(item)
                 size += len(str(item.values()))
                 if size > MAX_LINE_BYTES:
                     raise BrokenError(line, f"a conversation of more than {_MB} MB; give one conversation a line")
             else:
-                yield where, item
+                yield item_line, item
         cursor.next_element("]")
     if conversation:
         yield from ((line, row) for row in conversation_rows(conversation))
@@ -269,6 +269,7 @@ def _rows_in(value: Any, path: KeyPath, is_row: IsRow) -> Iterator[RowOrReason]:
         for element, rows in zip(value, rows_of, strict=True):
             yield from rows or (_as_row(element) if among_rows else [])
     elif isinstance(value, dict):
+        # guidellm's requests are at benchmarks, *, requests, successful, *.
         if "benchmarks" in path and path[-3:-2] == ("requests",) and path[-1] == _ELEMENT:
             yield f"guidellm counts this request as {path[-2]}; it has no output" if path[-2] in _UNFINISHED else value
         elif (not path or _ELEMENT in path) and is_row(value):
@@ -292,17 +293,20 @@ def is_message(value: object) -> bool:
 
 def conversation_rows(messages: list[Row]) -> Iterator[RowOrReason]:
     """A row for each conversation in a list of messages: the list is one, or a table with the messages of many."""
-    names = list(dict.fromkeys(name for message in messages for name in message if _CONVERSATION_ID.fullmatch(name)))
+    id_fields = list(
+        dict.fromkeys(name for message in messages for name in message if _CONVERSATION_ID.fullmatch(name))
+    )
     conversations: dict[tuple[str, ...], list[Row]] = {}
     for message in messages:
-        conversations.setdefault(tuple(str(message.get(name)) for name in names or ("id",)), []).append(message)
-    if len(conversations) == 1 or not (names or any(map(_shares_id, conversations.values()))):
+        conversations.setdefault(tuple(str(message.get(name)) for name in id_fields or ("id",)), []).append(message)
+    # Without `id_fields`, an `id` may be each message's own, which says nothing about conversations.
+    if len(conversations) == 1 or not (id_fields or any(map(_shares_id, conversations.values()))):
         yield {"conversations" if "from" in messages[0] else "messages": messages}
-    elif names and all(message.get(name) is not None for message in messages for name in names):
+    elif id_fields and all(message.get(name) is not None for message in messages for name in id_fields):
         for conversation in conversations.values():
             yield from conversation_rows(conversation)
     else:
-        ids = " and ".join(names) or "id"
+        ids = " and ".join(id_fields) or "id"
         yield f"the messages differ in {ids}, as if of several conversations; write a line with the messages of each"
 
 

@@ -126,6 +126,7 @@ class _Unpacked(io.RawIOBase):
         data = b""
         if current is None or current.eof or current.needs_input:
             ended = current is not None and current.eof
+            # The bytes after the end of a stream begin the next one.
             data = (current.unused_data if current is not None and ended else b"") or self._read()
             if not data:
                 if current is not None and not ended:
@@ -226,11 +227,12 @@ def open_text(raw: io.BufferedReader, name: PurePath) -> io.BufferedReader:
 
 
 def _encoding_without_mark(first_bytes: bytes) -> str | None:
-    """The encoding of UTF-16 text without a byte order mark; None for any other text. A log begins with ASCII, so in
-    UTF-16 every second byte is 0.
+    """The encoding of UTF-16 text without a byte order mark; None for any other text.
+
+    A log begins with ASCII, so in UTF-16 every second byte is 0.
     """
-    for order, first in (("le", 0), ("be", 1)):
-        letters, zeros = first_bytes[first:8:2], first_bytes[1 - first : 8 : 2]
+    for order, first_letter in (("le", 0), ("be", 1)):
+        letters, zeros = first_bytes[first_letter:8:2], first_bytes[1 - first_letter : 8 : 2]
         is_ascii = all(32 <= letter < 127 or letter in b"\t\r\n" for letter in letters)
         if len(first_bytes) >= 8 and is_ascii and not any(zeros):
             return f"utf-16-{order}"

@@ -1,4 +1,4 @@
-"""Pairs a batch's files of requests and responses, and looks up requests by custom_id on the disk.
+"""Pairs the files of requests and responses of an API's batches, and looks up requests by custom_id on the disk.
 
 Different batches may use the same ids: many begin with request-1, as the examples in OpenAI's documentation do.
 """
@@ -23,8 +23,10 @@ from specrace.lab.logs.files.kinds import unpacked_name
 from specrace.lab.logs.files.sources import OpenFile, Source, count_files
 from specrace.lab.logs.formats.base import MAX_LINE_BYTES, Row, parse_line
 
+# The fields of a line that hold a request, and those that hold a response.
 _REQUEST = ("body", "params", "request")
 _RESPONSE = ("response", "result", "error")
+# Letters and digits.
 _WORD = re.compile(r"[^\W_]+")
 # Words in a file's name that tell a batch's requests from its responses.
 _ROLE_WORDS = {
@@ -113,7 +115,9 @@ def role(row: Row) -> str:
     if _shared_id(row) is None:
         return ""
     has_request, has_response = (any(name in row for name in names) for names in (_REQUEST, _RESPONSE))
-    return "" if has_request == has_response else "request" if has_request else "response"
+    if has_request == has_response:
+        return ""
+    return "request" if has_request else "response"
 
 
 def order_pair(first: Source, second: Source) -> tuple[Source, Source]:
@@ -143,8 +147,10 @@ def find_pairs(sources: Sequence[Source]) -> list[tuple[Source, Source | None]]:
         indexes[source].close()
     requests_of: dict[Source, Source] = {}
     for source in responses:
-        first = [_hash(_shared_id(rows[source]) or "")]
-        candidates = [file for file in indexes if _api(rows[file]) == _api(rows[source]) and indexes[file].holds(first)]
+        first_id = [_hash(_shared_id(rows[source]) or "")]
+        candidates = [
+            file for file in indexes if _api(rows[file]) == _api(rows[source]) and indexes[file].holds(first_id)
+        ]
         if candidates:
             requests_of[source] = _choose(source, {file: indexes[file] for file in candidates})
     return [(source, requests_of.get(source)) for source in sources if source not in requests_of.values()]
@@ -161,8 +167,8 @@ def _choose(responses: Source, candidates: dict[Source, RequestIndex]) -> Source
     hashes = array("Q", (_hash(name) for name in names if name is not None))
     matching = [source for source, index in candidates.items() if index.holds(hashes)]
     for label_of in (_batch_name, _folder):
-        same = [source for source in matching if label_of(source) == label_of(responses)]
-        matching = same if len(same) == 1 else matching
+        same_label = [source for source in matching if label_of(source) == label_of(responses)]
+        matching = same_label if len(same_label) == 1 else matching
     if len(matching) != 1:
         files = count_files([source.name.name for source in candidates])
         raise InputError(

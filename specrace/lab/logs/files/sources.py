@@ -155,7 +155,7 @@ def _find_copies(sources: Sequence[Source]) -> dict[Source, Source]:
     with closing(OpenFile()) as file:
         opened = {source: replace(source, kept=source.kept or file) for source in sources}
         for source in sources:
-            by_start.setdefault(_digest(opened[source], 1), []).append(source)
+            by_start.setdefault(_digest(opened[source], max_blocks=1), []).append(source)
         for similar in by_start.values():
             for source in similar if len(similar) > 1 else ():
                 original = originals.setdefault(_digest(opened[source]), source)
@@ -220,7 +220,7 @@ def _in_folder(folder: Path, kept: OpenFile | None) -> tuple[list[Source], list[
 
 
 def _is_cached(name: str, names: Sequence[str]) -> bool:
-    """Whether a file in a folder of Hugging Face's datasets holds rows made of the others there, such as a map's."""
+    """Whether a file in a folder of Hugging Face's datasets was computed from the other files there, as by `map`."""
     in_dataset = not {"state.json", "dataset_info.json"}.isdisjoint(names)
     return in_dataset and _CACHED.fullmatch(name) is not None
 
@@ -271,11 +271,13 @@ def _in_zip(path: Path, kept: OpenFile | None) -> tuple[list[Source], list[str]]
     names = sorted(info.filename for info in members if not info.is_dir())
     if "xl/workbook.xml" in names:
         raise InputError(f"{shorten(path)} is an Excel workbook; save the sheet with the log as CSV.")
+    # Bit 0 marks an encrypted member.
     if any(info.flag_bits & 1 for info in members):
         raise InputError(f"{shorten(path)} is encrypted; pack it without a password.")
     if len(names) > _MAX_MEMBERS:
         raise InputError(f"{shorten(path)} holds more than {_MAX_MEMBERS:,} files; unpack it, and give the folder.")
     names = [name for name in names if not any(part.startswith((".", "__MACOSX")) for part in PurePath(name).parts)]
+    # A single file is taken for the log, whatever its name is.
     logs = [name for name in names if is_log_name(PurePath(name)) or len(names) == 1]
     known = set(logs)
     return [Source(path, name, kept) for name in logs], [name for name in names if name not in known]

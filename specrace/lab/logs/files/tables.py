@@ -24,6 +24,7 @@ _ARROW_MAGIC = b"ARROW1"
 _ARROW_CONTINUATION = b"\xff\xff\xff\xff"
 _BUFFER = 1 << 20
 _DELIMITERS = (",", "\t", ";", "|")
+# Excel's first line that names the delimiter.
 _SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]*")
 _QUOTED = re.compile(r'"[^"]*"')
 _QUOTES = (
@@ -72,7 +73,7 @@ class _Lines:
     def __next__(self) -> str:
         line = self._text.readline(MAX_LINE_BYTES + 1)
         if len(line) > MAX_LINE_BYTES:
-            while len(rest := self._text.readline(MAX_LINE_BYTES + 1)) > MAX_LINE_BYTES and not rest.endswith("\n"):
+            while len(piece := self._text.readline(MAX_LINE_BYTES + 1)) > MAX_LINE_BYTES and not piece.endswith("\n"):
                 pass
             raise csv.Error(f"a line longer than {MAX_LINE_BYTES // 1_000_000} MB")
         if not line:
@@ -99,6 +100,7 @@ def csv_rows(name: PurePath, stream: io.BufferedReader) -> Iterator[tuple[int, R
         return
     delimiter = find_delimiter(first_line, is_tsv=unpacked_name(name).suffix.lower() == ".tsv")
     table = csv.reader(chain(pushed_back, lines), delimiter=delimiter, strict=True)
+    # The number of lines before the header, which `table` does not count.
     skipped = 1 - len(pushed_back)
     header: list[str] = []
     while True:
@@ -192,6 +194,7 @@ def _pyarrow_errors(name: str, kind: str) -> Iterator[list[int]]:
 
 
 def _number_rows(batches: Iterable[Any], count: list[int]) -> Iterator[tuple[int, Row]]:
+    """Yield (number, row) of every row, and keep the number of rows so far in `count[0]`."""
     for batch in batches:
         # Offsets of a damaged file may point outside of its memory.
         batch.validate(full=True)

@@ -79,6 +79,7 @@ class ShareGPT(Format):
     def read(self, row: Row) -> Iterable[Exchange]:
         names = [name for name in _CONVERSATIONS if row.get(name) is not None]
         names = names or [name for name in _MAYBE_CONVERSATIONS if _is_conversation(name, row.get(name))]
+        # Without any of these fields, the first is read, and the error names it.
         for name in names or _CONVERSATIONS[:1]:
             turns = [require_object(turn, "a turn") for turn in _unpack_turns(require_list(row.get(name), name))]
             for turn in turns:
@@ -116,7 +117,7 @@ def _is_known(turn: Row) -> bool:
 def _turns(row: Row, logged: list[Any]) -> Iterable[Exchange]:
     """The exchanges of a conversation, with the system prompt, tools and documents that may stand beside it."""
     require_text_only(row, "the conversation")
-    if name := next((name for name in _TIMES if _falls(logged, name)), ""):
+    if name := next((name for name in _TIMES if _runs_backwards(logged, name)), ""):
         raise ValueError(f"the messages are listed from the newest to the oldest, by their {name}; reverse them")
     system = row.get("system") or row.get("system_prompt")
     if system and not (logged and isinstance(logged[0], dict) and logged[0].get("role") == "system"):
@@ -134,7 +135,7 @@ def _turns(row: Row, logged: list[Any]) -> Iterable[Exchange]:
     )
 
 
-def _falls(logged: list[Any], name: str) -> bool:
+def _runs_backwards(logged: list[Any], name: str) -> bool:
     """Whether the last message is older than the first, by the field `name`.
 
     The messages between them may be out of order: tools may have run in parallel.
@@ -184,24 +185,25 @@ class Completions(Format):
         require_answered(row)
         require_text_only(row, "the prompt")
         answer = row.get("completion", row.get("chosen"))
-        about = read_label(row, "id"), read_label(row, "category")
+        labels = read_label(row, "id"), read_label(row, "category")
         if (
             isinstance(answer, list)
             and len(answer) > 1
             and role_of(require_object(answer[0], "a message")) != "assistant"
         ):
             # `chosen` and `rejected` are whole conversations, which differ in the last turn.
-            return read_exchanges(_with_tools(row, answer[:-1]), answer[-1:], *about)
+            return read_exchanges(_with_tools(row, answer[:-1]), answer[-1:], *labels)
+        # Not conversation_a and conversation_b, each of which holds a model's answers, too.
         prompt = next(
             (row[key] for key in ("prompt", *_CONVERSATIONS[:2], "messages") if row.get(key) is not None), None
         )
         if isinstance(prompt, list):
-            return read_exchanges(_with_tools(row, prompt), answer, *about)
+            return read_exchanges(_with_tools(row, prompt), answer, *labels)
         if prompt is not None:
-            return read_exchanges({"prompt": prompt, "system": row.get("system")}, answer, *about)
+            return read_exchanges({"prompt": prompt, "system": row.get("system")}, answer, *labels)
         if not isinstance(answer, str):
             raise ValueError("chosen is neither a conversation nor text; write prompt, chosen and rejected")
-        return [_split(answer, *about)]
+        return [_split(answer, *labels)]
 
 
 def _with_tools(row: Row, messages: list[Any]) -> Row:
@@ -216,7 +218,7 @@ def _split(text: str, name: str, category: str) -> Exchange:
         raise ValueError(
             "chosen and rejected have no prompt beside them, and do not end with an answer after Assistant:"
         )
-    return Exchange(text[:start], read_text(text[start:], "the answer"), name, category)
+    return Exchange(prompt=text[:start], output=read_text(text[start:], "the answer"), id=name, category=category)
 
 
 class LMEval(Format):

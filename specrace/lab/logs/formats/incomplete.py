@@ -29,6 +29,7 @@ _NOT_TEXT = {
 }
 _LENGTHS = "this is a trace of lengths: without text nothing can be drafted; give a log that keeps requests and outputs"
 _GRADIO = "this is a call of a Gradio app, whose inputs have no names; log the requests and outputs of the model"
+# The fields by which a kind of line is known -> what the line is, and what to give instead.
 _KNOWN: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset({"input_lens", "output_lens"}),

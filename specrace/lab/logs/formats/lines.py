@@ -81,13 +81,13 @@ _RESPONSES = (
 # If the field of the request, or of the response, has one of these names, the line itself may be the body.
 _OWN_REQUEST = ("messages", "contents", "prompt", "prompttokenids", "inputids", "input", "inputs", "question", "query")
 _OWN_RESPONSE = ("choices", "candidates", "message", "outputs", "generatedtext", "response", "output")
-# Fields of which one stands beside a plain prompt and a `text` if that is the answer and other fields are there, too.
+# Where a plain prompt and a `text` have other fields beside them, one of these shows that the text is an answer.
 _BESIDE_TEXT = {
     *("finish_reason", "finishReason", "stop_reason", "finished", "usage", "meta_info", "logprobs", "token_ids"),
     *("model", "model_name", "model_id", "temperature", "max_tokens", "max_new_tokens", "sampling_params", "stop"),
     *("tokens", "num_tokens", "completion_tokens", "output_tokens", "latency", "duration", "elapsed", "created"),
 }
-# Names of fields that hold how a data set's label was reached, and the least words that they then have.
+# Names of fields that may hold the worked solution to a data set's label, and the fewest words of such a solution.
 _SOLUTION = re.compile(r"(?:\w{1,40}_)?(?:solution|generation|model_?output)s?", re.IGNORECASE)
 _MIN_WORDS = 6
 _IDS = ("id", "request_id", "requestId", "uuid", "trace_id", "run_id")
@@ -129,9 +129,9 @@ def _require_calls(row: Row) -> None:
     queries = [row[name] for name in ("query", "messages") if isinstance(row.get(name), list)]
     if not queries or "observation" not in row:
         return
-    calls = any(isinstance(message, dict) and message.get("tool_calls") for query in queries for message in query)
+    has_calls = any(isinstance(message, dict) and message.get("tool_calls") for query in queries for message in query)
     is_beside_call = bool(action.strip()) and row.get("thought") == response and action.strip() not in response
-    if calls or is_beside_call:
+    if has_calls or is_beside_call:
         raise ValueError(
             "this is a step of SWE-agent, whose response lacks the tool call that the model wrote; write the messages "
             "of `history`, which have the calls, in a line"
@@ -178,7 +178,7 @@ def find_pair(row: Row) -> tuple[Any, Any] | None:
 
 
 def _is_written(request: Row) -> bool:
-    """Whether `text` beside a request, whose own fields these are, is the answer and not a text of a data set."""
+    """Whether a `text` beside these fields of a request is the model's answer, and not a text of a data set."""
     if any(isinstance(request.get(name), list) for name in ("messages", "contents", "prompt_token_ids", "input_ids")):
         return True
     others = {name for name in request if name not in _OWN_REQUEST and name not in _IDS}
@@ -221,6 +221,7 @@ def _levels(row: Row) -> Iterator[Row]:
 
 def _pair(fields: Row) -> tuple[Any, Any] | None:
     """(request, response) of one object, each either the object itself or the value of a field."""
+    # Name as in _REQUESTS and _RESPONSES -> the field's own name.
     names = {name.replace("_", "").replace("-", "").lower(): name for name in fields if isinstance(name, str)}
     request_name = next((name for name in _REQUESTS if name in names and looks_like_request(fields[names[name]])), None)
     if request_name is None:
@@ -235,7 +236,7 @@ def _pair(fields: Row) -> tuple[Any, Any] | None:
         if name == request_name or not value:
             continue
         if name == "text" and request is fields:
-            # The field must be no prompt, nor what stands in a data set beside one, such as a passage.
+            # The text must be neither the prompt nor a part of a data set's row, such as a passage beside a question.
             request = {key: value for key, value in fields.items() if key != names[name]}
             if not looks_like_request(request) or not _is_written(request):
                 continue
@@ -247,5 +248,6 @@ def _pair(fields: Row) -> tuple[Any, Any] | None:
         if name in _OWN_RESPONSE and looks_like_answers(fields) and not looks_like_answers(value):
             return request, fields
         if looks_like_answers(value) or (isinstance(value, str) and value):
+            # What belongs to a list of choices, such as the usage, stands beside it.
             return request, fields if name in ("choices", "candidates", "message", "outputs") else value
     return None

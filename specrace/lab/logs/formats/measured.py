@@ -38,8 +38,8 @@ class Measured:
     @property
     def in_text(self) -> tuple[int, int]:
         """The smallest and the largest possible number of accepted tokens in the text."""
-        few, many = self.steps
-        return self._in_text(many), self._in_text(few)
+        min_steps, max_steps = self.steps
+        return self._in_text(max_steps), self._in_text(min_steps)
 
     def _in_text(self, steps: int) -> int:
         # Each step adds its accepted tokens and the bonus token to the text. If the end cuts off accepted tokens of the
@@ -54,6 +54,7 @@ def read_measured(counts: Row | None, tokens: int) -> Measured | None:
     accepted_by_step, drafted_by_step = _numbers(counts, "per_step_accepted"), _numbers(counts, "per_step_drafted")
     accepted = _total(counts, "num_accepted_draft_tokens", accepted_by_step)
     drafted = _total(counts, "num_draft_tokens", drafted_by_step)
+    # The lists have one number for each step with a draft.
     drafts = _total(counts, "num_spec_steps", None if accepted_by_step is None else [1] * len(accepted_by_step))
     if accepted is None or drafted is None:
         return None
@@ -67,21 +68,21 @@ def read_measured(counts: Row | None, tokens: int) -> Measured | None:
     name = engine[:MAX_NAME] if isinstance(engine, str) and engine else DEFAULT_ENGINE
     steps = _steps(counts, tokens, accepted, _max_past_end(counts, accepted, accepted_by_step))
     _require(drafts is None or drafts <= min(drafted, steps[1]))
-    return Measured(name, tokens, drafts, drafted, accepted, steps)
+    return Measured(engine=name, tokens=tokens, drafts=drafts, drafted=drafted, accepted=accepted, steps=steps)
 
 
 def _steps(counts: Row, tokens: int, accepted: int, past_end: int) -> tuple[int, int]:
     """`Measured.steps` of an answer. At most `past_end` of its accepted tokens are not in the text."""
-    few, many = max(1, tokens - accepted), tokens - accepted + past_end
+    min_steps, max_steps = max(1, tokens - accepted), tokens - accepted + past_end
     sizes = _numbers(counts, "step_sizes")
     if sizes is not None:
         _require(sum(sizes) == tokens and 0 not in sizes)
     known = len(sizes) if sizes is not None else _number(counts, "num_steps")
     if known is not None:
-        _require(few <= known <= many)
+        _require(min_steps <= known <= max_steps)
         return known, known
-    _require(few <= many)
-    return few, many
+    _require(min_steps <= max_steps)
+    return min_steps, max_steps
 
 
 def _max_past_end(counts: Row, accepted: int, by_step: list[int] | None) -> int:
@@ -122,5 +123,6 @@ def _numbers(counts: Mapping[str, object], name: str) -> list[int] | None:
 
 
 def _require(consistent: bool) -> None:
+    """Raise ValueError for counts that are not consistent."""
     if not consistent:
         raise ValueError(CONTRADICTION)

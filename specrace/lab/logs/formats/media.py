@@ -43,4 +43,5 @@ def _has_document(value: Any) -> bool:
     """Whether a list of files has one that is no plain text, by its name or type."""
     files = value if isinstance(value, list) else []
     texts = [text for file in files for text in (file.values() if isinstance(file, dict) else [file])]
+    # A longer text is neither a name nor a type.
     return any(isinstance(text, str) and len(text) < 1000 and _NOT_TEXT.fullmatch(text) for text in texts)

@@ -145,9 +145,12 @@ class Langfuse(Traced):
         parameters = _parse_if_text(row.get("model_parameters") or row.get("modelParameters"))
         usage = read_usage({"usage": _langfuse_usage(row)})
         for exchange in read_exchanges(request, output, read_label(row, "id")):
-            more = {**exchange.parameters, **(parameters_of(parameters) if isinstance(parameters, dict) else {})}
-            known = exchange.usage if exchange.usage != NO_USAGE else usage
-            yield replace(exchange, parameters=more, usage=known)
+            all_parameters = {
+                **exchange.parameters,
+                **(parameters_of(parameters) if isinstance(parameters, dict) else {}),
+            }
+            best_usage = exchange.usage if exchange.usage != NO_USAGE else usage
+            yield replace(exchange, parameters=all_parameters, usage=best_usage)
 
 
 def _is_langfuse_trace(row: Row) -> bool:
@@ -228,19 +231,22 @@ class PostHog(Traced):
         return row.get("event") == "$ai_generation"
 
     def read_generation(self, row: Row) -> Iterable[Exchange]:
-        about = require_object(_parse_if_text(row["properties"]), "properties")
-        if about.get("$ai_is_error"):
+        fields = require_object(_parse_if_text(row["properties"]), "properties")
+        if fields.get("$ai_is_error"):
             raise ValueError("the request failed; there is no output")
-        if about.get("$ai_input") is None or about.get("$ai_output_choices", about.get("$ai_output")) is None:
+        if fields.get("$ai_input") is None or fields.get("$ai_output_choices", fields.get("$ai_output")) is None:
             raise ValueError(
                 "$ai_input or $ai_output_choices is not in the event; PostHog's privacy mode leaves them out"
             )
-        request: Any = _parse_if_text(about["$ai_input"])
-        parameters = about.get("$ai_model_parameters") or {}
+        request: Any = _parse_if_text(fields["$ai_input"])
+        parameters = fields.get("$ai_model_parameters") or {}
         if isinstance(request, list):
-            request = parameters | {"messages": request, "tools": about.get("$ai_tools")}
-        choices = parse_nested(about.get("$ai_output_choices", about.get("$ai_output")), is_response)
-        counted = {"input_tokens": about.get("$ai_input_tokens"), "output_tokens": about.get("$ai_output_tokens")}
+            request = parameters | {"messages": request, "tools": fields.get("$ai_tools")}
+        choices = parse_nested(fields.get("$ai_output_choices", fields.get("$ai_output")), is_response)
+        counted = {
+            "input_tokens": fields.get("$ai_input_tokens"),
+            "output_tokens": fields.get("$ai_output_tokens"),
+        }
         name = next((label for key in ("uuid", "id") if (label := read_label(row, key))), "")
         for choice in choices if isinstance(choices, list) else [choices]:
             for exchange in read_exchanges(request, choice, name):
@@ -260,8 +266,8 @@ class Braintrust(Traced):
 
     @staticmethod
     def is_generation(row: Row) -> bool:
-        about = _parse_if_text(row["span_attributes"])
-        return isinstance(about, dict) and about.get("type") == "llm"
+        attributes = _parse_if_text(row["span_attributes"])
+        return isinstance(attributes, dict) and attributes.get("type") == "llm"
 
     def read_generation(self, row: Row) -> Iterable[Exchange]:
         yield from _read_span(row, row["input"], row["output"], row.get("metadata"), row.get("metrics"))
@@ -276,24 +282,25 @@ class Datadog(Traced):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        about = _datadog(row)
-        return bool({"kind", "span_kind", "span.kind"} & about.keys()) and bool({"input", "output"} & about.keys())
+        fields = _datadog(row)
+        return bool({"kind", "span_kind", "span.kind"} & fields.keys()) and bool({"input", "output"} & fields.keys())
 
     @staticmethod
     def is_generation(row: Row) -> bool:
-        about = _datadog(row)
-        return "llm" in (about.get("kind"), about.get("span_kind"), about.get("span.kind"))
+        fields = _datadog(row)
+        return "llm" in (fields.get("kind"), fields.get("span_kind"), fields.get("span.kind"))
 
     def read_generation(self, row: Row) -> Iterable[Exchange]:
-        about = _datadog(row)
-        request, response = (_datadog_value(about.get(name)) for name in ("input", "output"))
-        parameters = _parse_if_text(about.get("metadata"))
-        if about.get("tool_definitions"):
-            parameters = {"tools": about["tool_definitions"]} | (parameters if isinstance(parameters, dict) else {})
-        yield from _read_span(row, request, response, parameters, about.get("metrics", row.get("metrics")))
+        fields = _datadog(row)
+        request, response = (_datadog_value(fields.get(name)) for name in ("input", "output"))
+        parameters = _parse_if_text(fields.get("metadata"))
+        if fields.get("tool_definitions"):
+            parameters = {"tools": fields["tool_definitions"]} | (parameters if isinstance(parameters, dict) else {})
+        yield from _read_span(row, request, response, parameters, fields.get("metrics", row.get("metrics")))
 
 
 def _datadog(row: Row) -> Row:
+    """The object that holds a span's kind, input and output; {} if there is none."""
     return next((row[name] for name in ("meta", "attributes") if isinstance(row.get(name), dict)), {})
 
 
@@ -334,20 +341,18 @@ def _read_span(row: Row, request: Any, response: Any, parameters: Any, counted: 
     some tracers keep beside the request and the response."""
     if row.get("error"):
         raise ValueError("the request failed; there is no output")
-    request, parameters, usage = (
-        _parse_if_text(request),
-        _parse_if_text(parameters),
-        read_usage({"usage": _parse_if_text(counted)}),
-    )
-    more = parameters if isinstance(parameters, dict) else {}
+    request = _parse_if_text(request)
+    parameters = _parse_if_text(parameters)
+    usage = read_usage({"usage": _parse_if_text(counted)})
+    other_fields = parameters if isinstance(parameters, dict) else {}
     if isinstance(request, list):
         request = {"messages": request}
     if isinstance(request, dict):
-        request = {key: more[key] for key in ("tools", "model") if key in more} | request
+        request = {key: other_fields[key] for key in ("tools", "model") if key in other_fields} | request
     name = next((label for key in ("id", "span_id") if (label := read_label(row, key))), "")
     for exchange in read_exchanges(request, response, name):
-        known = exchange.usage if exchange.usage != NO_USAGE else usage
-        yield replace(exchange, parameters={**exchange.parameters, **parameters_of(more)}, usage=known)
+        best_usage = exchange.usage if exchange.usage != NO_USAGE else usage
+        yield replace(exchange, parameters={**exchange.parameters, **parameters_of(other_fields)}, usage=best_usage)
 
 
 class AIPerf(Format):

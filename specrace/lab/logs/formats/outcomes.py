@@ -16,6 +16,7 @@ from specrace.core.errors import shorten
 from specrace.lab.logs.formats.base import Row
 
 _STATUSES = ("response_status", "status_code", "statusCode", "http_status", "status")
+# The status of a failed request, as a number or in a word.
 _FAILED = re.compile(r"[4-9]\d\d(?:\.0)?|error|fail(?:ed|ure)|time(?:d_?)?out|cancell?ed", re.IGNORECASE)
 # What tables and logs write in place of an error.
 _NO_ERROR = {"", "none", "null", "nan", "false", "0"}

@@ -13,8 +13,9 @@ MAX_DEPTH = 8
 def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
     """(dotted name, text) of every text in a value; list indices are left out of the names."""
     if isinstance(value, str):
+        # `bool` accepts every object and list that is not empty.
         inner = parse_nested(value, bool) if value[:1] in ("{", "[", '"') else value
-        # Some exports write every text as JSON, in quotes.
+        # Some exports write every text as a JSON string, in quotes.
         inner = json_or_text(value) if inner is value and value[:1] == '"' else inner
         if inner == value or depth >= MAX_DEPTH:
             yield name, value

@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from specrace.lab.logs.formats.base import Row
 
+# The types of Copilot CLI's events.
 _COPILOT = re.compile(r"(?:session|user|assistant|tool|hook)\.\w+")
 
 
@@ -59,8 +60,8 @@ def _is_opencode(row: Row) -> bool:
 
 
 def _is_continue(row: Row) -> bool:
-    about = {"completionOptions", "modelProvider", "eventName"}
-    return {"prompt", "completion", "modelTitle"} <= row.keys() and not about.isdisjoint(row)
+    fields_beside = {"completionOptions", "modelProvider", "eventName"}
+    return {"prompt", "completion", "modelTitle"} <= row.keys() and not fields_beside.isdisjoint(row)
 
 
 def _is_chatgpt(row: Row) -> bool:

@@ -117,6 +117,7 @@ class AnthropicBatch(Batch):
             raise ValueError(f"the request {shorten(result.get('type'), 20)}; there is no output")
         request = row if "params" in row else self._other_line(name)
         params = require_object(request.get("params"), "the params of the request")
+        # `anthropic_version` marks a request of Claude's, which continues an assistant message at the request's end.
         return read_exchanges({"anthropic_version": ""} | params, result.get("message"), name)
 
 

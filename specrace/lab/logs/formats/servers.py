@@ -29,6 +29,7 @@ class SGLangLog(Format):
     title = "SGLang request log"
 
     def __init__(self) -> None:
+        # The ids of requests that were received and are not finished.
         self._begun: set[str] = set()
 
     @staticmethod

@@ -53,6 +53,7 @@ _CONVERSE = {"text", "toolUse", "toolResult", "reasoningContent"}
 _KINDS = ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind")
 # Only the spans of tools have this attribute.
 _TOOL = "gen_ai.tool.name"
+# The names of operations in which a model generates text.
 _CALLS = re.compile("chat|complet|generat|respon|llm|infer|invoke_?model|convers|predict", re.IGNORECASE)
 _NOT_A_CALL = "the span is of an agent, a tool or a workflow, and repeats what the spans of a model's calls have"
 _COUNTS = {
@@ -80,7 +81,7 @@ class Spans(Format):
 
     def read(self, row: Row) -> Iterable[Exchange]:
         try:
-            for exchange in self._exchanges(row):
+            for exchange in self._exchanges_of_row(row):
                 self._has_messages = True
                 yield exchange
         except ValueError:
@@ -92,7 +93,7 @@ class Spans(Format):
         if not self._has_messages:
             yield Exchange("", "", left_out="no span has the messages that a model read and wrote; record the content")
 
-    def _exchanges(self, row: Row) -> Iterator[Exchange]:
+    def _exchanges_of_row(self, row: Row) -> Iterator[Exchange]:
         for span in _spans(row):
             name = next((label for key in ("spanId", "span_id", "id") if (label := read_label(span, key))), "")
             for attributes in _attribute_sets(span):
@@ -110,9 +111,8 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
     if not _is_call(attributes):
         yield Exchange("", "", name, left_out=_NOT_A_CALL)
         return
-    written = next((messages for key in _WRITTEN if (messages := _messages(attributes, key))), None) or _vercel(
-        attributes
-    )
+    written = next((messages for key in _WRITTEN if (messages := _messages(attributes, key))), None)
+    written = written or _vercel(attributes)
     if written is None:
         raise ValueError("the span has what the model read and not what it wrote; record the messages of its output")
     body: Row = {
@@ -127,7 +127,7 @@ def _exchanges(attributes: Row, name: str) -> Iterator[Exchange]:
     body |= {"messages": request} if isinstance(request, list) else {"prompt": request}
     body |= {"system": system, "tools": _tools(attributes)}
     counts = {
-        count: next((attributes[key] for key in keys if key in attributes), None) for count, keys in _COUNTS.items()
+        kind: next((attributes[key] for key in keys if key in attributes), None) for kind, keys in _COUNTS.items()
     }
     # OTLP writes whole numbers as text.
     usage = read_usage({"usage": {key: int(f"{value}") for key, value in counts.items() if f"{value}".isdigit()}})
@@ -169,8 +169,8 @@ def _tools(attributes: Row) -> list[Any]:
     tools = [_value(tool) for tool in listed] if isinstance(listed, list) else []
     tools += [_value(tool.get("tool", {}).get("json_schema")) for tool in _numbered(attributes, "llm.tools")]
     for function in _numbered(attributes, "llm.request.functions"):
-        about = {key: _value(value) if key == "parameters" else value for key, value in function.items()}
-        tools.append({"type": "function", "function": about})
+        fields = {key: _value(value) if key == "parameters" else value for key, value in function.items()}
+        tools.append({"type": "function", "function": fields})
     return [tool for tool in tools if tool]
 
 
@@ -189,20 +189,20 @@ def _attribute_sets(span: Row) -> Iterator[Row]:
     """The flat attributes of a span and of each event; one set in all for a request that is spread over events."""
     events = span.get("events")
     events = [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
-    about = _attributes(span) or {}
+    own_attributes = _attributes(span) or {}
     if request_and_answer := _from_events(events):
-        yield about | request_and_answer
+        yield own_attributes | request_and_answer
         return
-    kinds = {name: about[name] for name in (*_KINDS, _TOOL) if name in about}
-    # An event may repeat the messages that the span itself has.
-    for holder in (span,) if _holds(about, _READ) and _holds(about, _WRITTEN) else (span, *events):
+    kinds = {name: own_attributes[name] for name in (*_KINDS, _TOOL) if name in own_attributes}
+    # Events are read only if the span itself lacks messages, because an event may repeat the span's.
+    for holder in (span,) if _holds(own_attributes, _READ) and _holds(own_attributes, _WRITTEN) else (span, *events):
         attributes = _attributes(holder)
         if attributes is not None:
             yield kinds | attributes
 
 
 def _holds(attributes: Row, names: tuple[str, ...]) -> bool:
-    """Whether a set of attributes has one of these, or one whose name goes on with a number."""
+    """Whether attributes have one of these names, alone or followed by .0. and the name of a field."""
     return any(attributes.get(name) or any(key.startswith(f"{name}.0.") for key in attributes) for name in names)
 
 
@@ -297,7 +297,7 @@ def _value(value: Any) -> Any:
 def _messages(attributes: Row, name: str) -> Any:
     """The messages of an attribute, which may be a list, JSON text, plain text, or spread over attributes with numbers
     in their names; None if there are none."""
-    default = "assistant" if name in _WRITTEN else "user"
+    default_role = "assistant" if name in _WRITTEN else "user"
     if name in attributes:
         logged = attributes[name]
         value = _value(logged)
@@ -309,9 +309,9 @@ def _messages(attributes: Row, name: str) -> Any:
         if may_be_text and not _are_messages(value) and not (name in _READ and isinstance(value, list)):
             return logged  # A model may read or write JSON.
         if isinstance(value, list) and all(isinstance(table_row, dict) for table_row in value):
-            return [{"role": default} | _from_table(table_row) for table_row in value]
+            return [{"role": default_role} | _from_table(table_row) for table_row in value]
         return value
-    return [{"role": default} | _message(fields) for fields in _numbered(attributes, name)] or None
+    return [{"role": default_role} | _message(fields) for fields in _numbered(attributes, name)] or None
 
 
 def _unwrap(name: str, value: Any) -> Any:
@@ -358,9 +358,9 @@ def _numbered(attributes: Row, name: str) -> list[Row]:
     """The objects whose fields are attributes with numbered names: name.0.field, name.0.other, name.1.field."""
     numbered: dict[int, Row] = {}
     for key, value in attributes.items():
-        rest = key.removeprefix(f"{name}.")
-        index, _, path = rest.partition(".")
-        if rest != key and index.isdigit() and path:
+        suffix = key.removeprefix(f"{name}.")
+        index, _, path = suffix.partition(".")
+        if suffix != key and index.isdigit() and path:
             _put(numbered.setdefault(int(index), {}), path.removeprefix("message.").split("."), value)
     return [numbered[index] for index in sorted(numbered)]
 

@@ -34,6 +34,7 @@ class SpecraceFormat(Format):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
+        # Other formats also have prompt and output, but a type beside them.
         return (bool({"prompt_ids", "output_ids"} & row.keys()) or {"prompt", "output"} <= row.keys()) and (
             "type" not in row and "request_type" not in row
         )
@@ -46,7 +47,14 @@ class SpecraceFormat(Format):
             prompt_ids, output_ids = (read_ids(row[key], key) for key in ("prompt_ids", "output_ids"))
             counts = row.get("measured")
             counts = None if counts is None else require_object(counts, "measured")
-            yield Exchange(prompt_ids, output_ids, name, category, parameters=parameters_of(row), draft_counts=counts)
+            yield Exchange(
+                prompt=prompt_ids,
+                output=output_ids,
+                id=name,
+                category=category,
+                parameters=parameters_of(row),
+                draft_counts=counts,
+            )
             return
         require_text_only(row, "the prompt")
         _require(row, ("prompt", "output"), "write prompt_ids and output_ids, or prompt and output")
@@ -58,7 +66,7 @@ class SpecraceFormat(Format):
             question, answer = (read_text(row[key], key) for key in ("prompt", "output"))
             require_text_of_model(answer)
             prompt, output = _with_system(row, question, answer)
-            yield Exchange(prompt, output, name, category, parameters=parameters_of(row))
+            yield Exchange(prompt=prompt, output=output, id=name, category=category, parameters=parameters_of(row))
 
 
 def _with_system(row: Row, question: str, answer: str) -> tuple[str, str] | tuple[list[Message], Message]:

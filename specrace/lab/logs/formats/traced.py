@@ -38,23 +38,25 @@ class NestedCalls:
 
     def leave_out(self, span: Row, exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
         """The exchanges of a span; those that the span above it, or one within it, has are left out."""
+        # Some tracers nest the ids in `context`.
         context = span.get("context")
-        about = (
+        fields = (
             span | {f"context.{key}": value for key, value in context.items()} if isinstance(context, dict) else span
         )
-        trace = next((about[name] for name in _TRACES if about.get(name)), "")
-        (own, *_), parents = _names(about, _IDS) or [""], _names(about, _PARENTS)
+        trace = next((fields[name] for name in _TRACES if fields.get(name)), "")
+        span_id = next(iter(_names(fields, _IDS)), "")
+        parents = _names(fields, _PARENTS)
         for exchange in exchanges:
             if exchange.left_out:
                 yield exchange
                 continue
             answer = json.dumps([trace, exchange.output], sort_keys=True, default=str).encode()
             digest = hashlib.blake2b(answer, digest_size=8).hexdigest()
-            if (own, digest) in self._above or any((parent, digest) in self._read for parent in parents):
+            if (span_id, digest) in self._above or any((parent, digest) in self._read for parent in parents):
                 yield Exchange("", "", exchange.id, left_out=_NESTED)
                 continue
-            if own:
-                self._read.add((own, digest))
+            if span_id:
+                self._read.add((span_id, digest))
             self._above.update((parent, digest) for parent in parents)
             yield exchange
 

@@ -11,7 +11,7 @@ from typing import Any
 from specrace.lab.logs.formats.apis.messages import MessageReader
 from specrace.lab.logs.formats.base import Exchange, Message
 
-# The second message of Gemini CLI's checkpoints, by which the program itself answers what it tells about the folder
+# The second message of Gemini CLI's checkpoints, with which the program itself answers its description of the folder
 # (google-gemini/gemini-cli, packages/core/src/utils/environmentContext.ts, getInitialChatHistory).
 _GEMINI_CLI = {"role": "model", "parts": [{"text": "Got it. Thanks for the context!"}]}
 

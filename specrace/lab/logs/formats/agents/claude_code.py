@@ -49,7 +49,9 @@ _ATTACHED = (
 )
 # In no text do tokens have more characters than this on average.
 _CHARACTERS_PER_TOKEN = 8
+# How many replaced results are remembered.
 _MAX_REPLACED = 10_000
+# The types of lines that have a place in the chain of parents.
 _LINKED = ("user", "assistant", "system", "attachment", "progress")
 _INTERRUPTION = "[Request interrupted by user]"
 # Answers that Claude Code writes itself; and the beginnings of those that report API errors, which later prompts lack.
@@ -60,7 +62,7 @@ _API_ERRORS = ("API Error: ", "API Error (")
 class ClaudeCode(AgentSession):
     """One or more sessions, their lines in any order in which parents come first.
 
-    The prompt of each answer is its own chain of parents, even on abandoned branches and for subagents.
+    The prompt of an answer is the chain of its line's parents, even on abandoned branches and for subagents.
     """
 
     name = "claude-code"
@@ -68,8 +70,8 @@ class ClaudeCode(AgentSession):
 
     @staticmethod
     def looks_like(row: Row) -> bool:
-        named = "sessionId" in row or "session_id" in row
-        return named and row.get("type") in ("user", "assistant") and "message" in row
+        has_session = "sessionId" in row or "session_id" in row
+        return has_session and row.get("type") in ("user", "assistant") and "message" in row
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +95,7 @@ class ClaudeCode(AgentSession):
         before = self._before(row)
         turn = self._assistant(row, before) if kind == "assistant" else _read_other(row, before)
         if kind == "user" and before is not None and turn is not None and turn is not before:
-            _note(before, turn)
+            _note_outcome(before, turn)
         self._link(row, turn or Turn(None))
 
     def _lose(self, row: Row) -> None:
@@ -123,6 +125,7 @@ class ClaudeCode(AgentSession):
         parent = read_label(row, "parentUuid")
         if not parent:
             return None
+        # Lines whose parent is the anchor follow the kept turns; only the first of these follows the anchor itself.
         if (session, parent) in self._kept and read_label(row, "uuid") != self._kept[session, parent][0]:
             return self._after_summary(session, parent)
         if row.get("isCompactSummary") is True:
@@ -135,6 +138,7 @@ class ClaudeCode(AgentSession):
 
     def _boundary(self, row: Row) -> Turn:
         """The turn at which a session was compacted: nothing before it is in later prompts. Raises ValueError."""
+        # A compaction may keep the turns from head to tail, which then follow the line `anchor`.
         metadata = row.get("compactMetadata")
         segment = metadata.get("preservedSegment") if isinstance(metadata, dict) else None
         if isinstance(segment, dict):
@@ -147,14 +151,14 @@ class ClaudeCode(AgentSession):
         head, tail = self._kept[session, anchor]
         turn = self._links.find(session, anchor) or Turn(None, fault=LOST)
         first, last = self._links.find(session, head), self._links.find(session, tail)
-        kept: list[Turn] = []
+        preserved: list[Turn] = []
         for node in last.chain() if last else ():
-            kept.append(node)
+            preserved.append(node)
             if node is first:
                 break
-        if not kept or kept[-1] is not first:
+        if not preserved or preserved[-1] is not first:
             return Turn(turn, fault=LOST)
-        for node in reversed(kept):
+        for node in reversed(preserved):
             turn = node.moved(turn)
         return turn
 
@@ -173,6 +177,7 @@ class ClaudeCode(AgentSession):
         turn.sidechain = turn.sidechain or row.get("isSidechain") is True
         is_too_long = turn.size > sessions.MAX_HISTORY
         if is_too_long:
+            # Later lines follow an empty turn, whose fault leaves their answers out.
             turn.fault = TOO_LONG
             turn = Turn(None, fault=TOO_LONG)
         if "parentUuid" not in row:
@@ -230,7 +235,7 @@ class ClaudeCode(AgentSession):
             response.warnings[ATTACHED] = None
         answer = response.message
         key = digest_of([response.message_id or response.uuid, answer]).hex()
-        reason = fault or response.fault or (EDITED if response.edited else "" if prompt else LOST)
+        reason = fault or response.fault or (EDITED if response.edited else "") or ("" if prompt else LOST)
         if reason:
             self._completed.append(left_out(response.session, reason, key))
         elif any(answer.get(name) for name in ("content", "reasoning_content", "tool_calls")):
@@ -250,10 +255,10 @@ def _branch(row: Row) -> str:
 def _kind_of_own_text(row: Row, logged: Row, part: Message) -> str:
     """What Claude Code wrote itself: "API" for an error of the API, "text" for other text, "" if the model wrote it."""
     text = part["content"]
-    alone = not part.get("tool_calls") and not part.get("reasoning_content")
-    if row.get("isApiErrorMessage") is True or (alone and text.startswith(_API_ERRORS)):
+    is_text_only = not part.get("tool_calls") and not part.get("reasoning_content")
+    if row.get("isApiErrorMessage") is True or (is_text_only and text.startswith(_API_ERRORS)):
         return "API"
-    return "text" if logged.get("model") == "<synthetic>" or (alone and text.strip() in _OWN_ANSWERS) else ""
+    return "text" if logged.get("model") == "<synthetic>" or (is_text_only and text.strip() in _OWN_ANSWERS) else ""
 
 
 def _is_edited(management: object) -> bool:
@@ -327,25 +332,25 @@ def _read_other(row: Row, before: Turn | None) -> Turn | None:
 def _read_user(content: object, before: Turn | None) -> Turn:
     """The turn of a user message, which may hold tool results. Raises ValueError."""
     results: dict[str, Message] = {}
-    rest: list[Any] = []
+    other_blocks: list[Any] = []
     fault = ""
     for part in content if isinstance(content, list) else ():
         block = require_object(part, "a block")
         if block.get("type") != "tool_result":
-            rest.append(block)
+            other_blocks.append(block)
             continue
         text, part_fault = read_content(block.get("content"))
         fault = fault or part_fault
         identifier = read_label(block, "tool_use_id")
         results[identifier or str(len(results))] = tool_result(identifier, text)
-    text, part_fault = read_content(rest if isinstance(content, list) else content)
+    text, part_fault = read_content(other_blocks if isinstance(content, list) else content)
     messages: list[Message] = [{"role": "user", "content": text}] if text or not results else []
     if not results:
         return Turn(before, messages, part_fault)
     return Results(before, results, messages, fault or part_fault)
 
 
-def _note(before: Turn, turn: Turn) -> None:
+def _note_outcome(before: Turn, turn: Turn) -> None:
     """Add what a user's line tells about the response before it: its tool results, or that it was interrupted."""
     response = before.response
     if response is None:

@@ -23,14 +23,14 @@ class Turn:
 
     `fault`: why no answer after this turn can be scored, "" if it can. `size`: the size of the chain up to this turn,
     in characters of JSON. `response`: the last response up to this turn. `cleared`: the ids of the calls whose results
-    the model no longer reads after this turn. `attached`: whether the prompt had a text here that the log
-    lacks.
+    the model no longer reads after this turn. `attached`: whether the prompt had a text here that the log lacks.
     """
 
     def __init__(self, before: Turn | None, messages: list[Message] | None = None, fault: str = "") -> None:
         self.before = before
         self.messages = messages or []
         self.fault = fault
+        # The size of this turn's own messages.
         self.own_size = size_of(self.messages)
         self.size: int = self.own_size + (before.size if before else 0)
         self.cleared: tuple[str, ...] = ()
@@ -39,6 +39,7 @@ class Turn:
         self.counted = 0
         self.conversation: Conversation = before.conversation if before else Conversation()
         self.response: Response | None = before.response if before else None
+        # Whether it belongs to a subagent.
         self.sidechain: bool = before is not None and before.sidechain
 
     def chain(self) -> Iterator[Turn]:
@@ -118,6 +119,7 @@ class Response(Turn):
         copy = Response(before, self.session, self.message_id, self.uuid)
         copy.message, copy.messages, copy.results = self.message, self.messages, self.results
         copy.fault, copy.complete = self.fault, True
+        # The copy began with the size of an empty message.
         copy.grow(self.messages)
         return copy
 
@@ -157,19 +159,19 @@ def read_chain(last: Turn, replaced: Mapping[str, str]) -> tuple[list[Message], 
         replacements |= dict.fromkeys(turn.cleared, _CLEARED)
         if isinstance(turn, Results):
             parts.append(turn.messages)
-            part = []
+            results_of_line = []
             for call, result in turn.results.items():
-                part.append(_as_read(call, result, replacements))
-                results.setdefault(call, (part[-1], part))
-            parts.append(part)
+                results_of_line.append(_as_read(call, result, replacements))
+                results.setdefault(call, (results_of_line[-1], results_of_line))
+            parts.append(results_of_line)
             continue
         if isinstance(turn, Response):
             as_read = []
             for call in turn.message.get("tool_calls", ()):
                 identifier = call.get("id", "")
                 if identifier in results:
-                    result, part = results[identifier]
-                    part.remove(result)
+                    result, holder = results[identifier]
+                    holder.remove(result)
                     as_read.append(result)
                 elif identifier in turn.results:
                     result, result_fault = turn.results[identifier]

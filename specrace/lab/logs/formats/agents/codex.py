@@ -93,6 +93,7 @@ class Codex(AgentSession):
         self._name = name
         # The names of the session and of those that it was forked from.
         self._lineage = {name}
+        # The session that was forked first, as far as the lines so far tell.
         self._root = name
         self._system: Message | None = None
         self._user_instructions = ""
@@ -103,7 +104,7 @@ class Codex(AgentSession):
         self._answer: Answer | None = None
         self._size = 0
         self._line = 0
-        # A usage that came before its answer; and the last total, because an event with the same total is a repetition.
+        # A usage that came before its answer; and the last event's total: an event with the same total is a repetition.
         self._usage: Usage | None = None
         self._total: Any = None
 
@@ -125,8 +126,8 @@ class Codex(AgentSession):
 
     def _lose(self, row: Row) -> None:
         payload = row.get("payload", row)
-        written = isinstance(payload, dict) and (payload.get("type") in WRITTEN or payload.get("role") == "assistant")
-        if written:
+        by_model = isinstance(payload, dict) and (payload.get("type") in WRITTEN or payload.get("role") == "assistant")
+        if by_model:
             self._answer = self._answer or Answer(self._line)
             self._answer.fault = UNREADABLE
         else:
@@ -158,8 +159,8 @@ class Codex(AgentSession):
         text = instructions.get("text") if isinstance(instructions, dict) else instructions
         if text and self._system is None:
             self._system = {"role": "system", "content": read_text(text, "the instructions")}
-            # In rollouts of 2025 these are the user's instructions. A later message has them in the form that the model
-            # read, and `_append` then drops this copy.
+            # In rollouts of 2025 `instructions` are the user's. A later message has them as the model read them, and
+            # `_append` then drops this copy.
             self._user_instructions = "" if meta.get("base_instructions") else text
 
     def _read_item(self, item: Row) -> None:
@@ -227,9 +228,9 @@ class Codex(AgentSession):
     def _key_of(self, message: Message) -> str:
         """The key of an answer after the history; an answer and its copy in a fork get the same one.
 
-        It comes from the conversation before the answer. Unrelated sessions with the same texts differ in the ids of
-        their calls; without ids, the name of the session that was forked first tells them apart. That name is not used
-        otherwise, because in 2025 Codex copied a resumed session without its name.
+        The key is a hash of the answer and the conversation before it. Unrelated sessions with the same texts differ in
+        the ids of their calls; without ids, the name of the session that was forked first tells them apart. That name
+        is not used otherwise, because in 2025 Codex copied a resumed session without its name.
         """
         last = self._history[-1] if self._history else START
         has_ids = last.has_ids or has_call_ids(message)
@@ -245,14 +246,14 @@ class Codex(AgentSession):
         self._complete()
         replacement = payload.get("replacement_history")
         if replacement is None:
-            kept = summarised(self._history, payload, self._line)
+            new_history = summarised(self._history, payload, self._line)
         else:
-            kept = read_history(require_list(replacement, "replacement_history"), self._line)
+            new_history = read_history(require_list(replacement, "replacement_history"), self._line)
         self._before_compaction = self._history
-        self._set_history(kept)
+        self._set_history(new_history)
         self._compactions.append(self._line)
         self._size = 0
-        self._grow([item.message for item in kept if item.message is not None])
+        self._grow([item.message for item in new_history if item.message is not None])
 
     def _read_event(self, event: Row) -> None:
         kind = event.get("type")

@@ -1,5 +1,6 @@
 """The items of a Codex session, and the history that they add up to (openai/codex, codex-rs/protocol/src/models.rs).
 
+A session's file is called a rollout. A compaction replaces the history by a shorter one, a rollback undoes turns.
 How a rollback and a compaction change the history is in codex-rs/core/src: context_manager/history.rs and compact.rs.
 """
 
@@ -129,9 +130,11 @@ def is_review(item: Row, before: Item) -> bool:
     review.rs): it comes directly after the item in which Codex tells the result, and older versions omit its id."""
     if item.get("type") != "message" or item.get("role") != "assistant" or before.message is None:
         return False
-    told = before.message["content"]
-    is_told = before.message["role"] == "user" and told.lstrip().startswith("<user_action>") and "review task" in told
-    return is_told or item.get("id") == "review_rollout_assistant"
+    text = before.message["content"]
+    tells_result = (
+        before.message["role"] == "user" and text.lstrip().startswith("<user_action>") and "review task" in text
+    )
+    return tells_result or item.get("id") == "review_rollout_assistant"
 
 
 def read_written(item: Row, line: int) -> Answer:
@@ -177,7 +180,9 @@ def read_input(item: Row, line: int) -> Item | None:
         text, fault = read_content(item.get("content"))
         context = _is_context(role, item.get("content"))
         starts = role == "user" and not context
-        return Item({"role": role, "content": text}, line, fault, starts, context)
+        return Item(
+            message={"role": role, "content": text}, line=line, fault=fault, starts_turn=starts, is_context=context
+        )
     if kind == "agent_message":
         return read_agent_message(item, line)
     if kind in _OUTPUTS:
@@ -229,7 +234,7 @@ def summarised(history: list[Item], payload: Row, line: int) -> list[Item]:
 
     Raises ValueError.
     """
-    kept: list[Item] = []
+    new_history: list[Item] = []
     characters_left = _KEPT_CHARACTERS
     for item in reversed(history):
         if item.message is None or item.is_summary or not item.starts_turn:
@@ -237,12 +242,12 @@ def summarised(history: list[Item], payload: Row, line: int) -> list[Item]:
         characters_left -= len(item.message["content"])
         if characters_left < 0:
             break
-        kept.insert(0, Item(item.message, line, item.fault, starts_turn=True))
+        new_history.insert(0, Item(item.message, line, item.fault, starts_turn=True))
     summary = read_text(payload.get("message"), "the summary")
-    kept.append(Item({"role": "user", "content": summary}, line, starts_turn=True, is_summary=True))
+    new_history.append(Item({"role": "user", "content": summary}, line, starts_turn=True, is_summary=True))
     # A line that could not be read may have been one of the user's messages.
     lost = [item for item in history if item.message is None and item.fault]
-    return lost[:1] + kept
+    return lost[:1] + new_history
 
 
 def without_turns(history: list[Item], count: int) -> list[Item]:

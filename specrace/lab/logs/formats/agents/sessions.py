@@ -28,7 +28,7 @@ from specrace.lab.logs.formats.base import (
 # file.
 MAX_HISTORY = 16_000_000
 
-# Why an answer is left out.
+# Why an answer is left out; "it" is the answer.
 MEDIA = "its prompt has an image, a document or a sound"
 UNREADABLE = "a line of it or of its prompt could not be read"
 LOST = "its prompt begins in another file, or a line of it is missing"
@@ -52,16 +52,16 @@ class AgentSession(Format):
 
     def read(self, row: Row) -> Iterable[Exchange]:
         # Read the whole row before the first yield: a caller may stop at an exchange that it cannot use.
-        reason = None
+        failure = None
         try:
             self._read(row)
         except ValueError as error:
-            reason = error
+            failure = error
             if not isinstance(error, TooLong):
                 self._lose(row)
         yield from self._take()
-        if reason is not None:
-            raise reason
+        if failure is not None:
+            raise failure
 
     def end(self) -> Iterable[Exchange]:
         self._end()
@@ -130,8 +130,10 @@ def read_part(part: Row) -> tuple[str, str]:
         return require_unicode("a message", part["text"]), ""
     if kind in _MEDIA_PARTS:
         source = part.get("source")
-        plain = isinstance(source, dict) and source.get("type") == "text" and isinstance(source.get("data"), str)
-        return (require_unicode("a document", source["data"]), "") if plain else ("", MEDIA)  # type: ignore[index]
+        is_plain_text = (
+            isinstance(source, dict) and source.get("type") == "text" and isinstance(source.get("data"), str)
+        )
+        return (require_unicode("a document", source["data"]), "") if is_plain_text else ("", MEDIA)  # type: ignore[index]
     if kind == "encrypted_content":
         return "", ENCRYPTED
     # Such a part names a tool whose description the model read; the log lacks all tool descriptions anyway.

@@ -14,6 +14,7 @@ from specrace.lab.logs.formats.outcomes import require_text_of_model
 
 __all__ = ["looks_like_answers", "looks_like_request", "read_exchanges"]
 
+# How many objects deep a response is searched for edits of its prompt.
 _MAX_DEPTH = 4
 _ANSWERED = "the logged request ends with the answer itself, which was left out of the prompt"
 _FINISHED_TURN = (
@@ -56,6 +57,7 @@ def _require_unedited(response: Any, depth: int = 0) -> None:
     if isinstance(response, str) and "applied_edits" in response:
         response = parse_events(response) or parse_nested(response, bool)
     if isinstance(response, list) and is_stream(response):
+        # As an object, whose values the loop below searches.
         response = {str(number): event for number, event in enumerate(response)}
     if not isinstance(response, dict) or depth > _MAX_DEPTH:
         return
@@ -75,7 +77,7 @@ def _parameters_only(request: Any) -> Request:
 
 
 def _without_answers(request: Request, answers: list[Answer]) -> Request:
-    """The request without a last message that is one of its own answers; any other request unchanged.
+    """The request without a last message that is one of its own answers, and with a warning where one may be left.
 
     A program may append the answer to the list of messages before a tracer writes that list.
     """
@@ -88,7 +90,7 @@ def _without_answers(request: Request, answers: list[Answer]) -> Request:
     last = prompt[-1]
     if last["role"] != "assistant":
         earlier = [_said(message) for message in prompt if message["role"] == "assistant"]
-        repeats = any(said in written and len(said[0].split()) >= _MIN_REPEATED_WORDS for said in earlier)
+        repeats = any((text, calls) in written and len(text.split()) >= _MIN_REPEATED_WORDS for text, calls in earlier)
         return replace(request, warnings=(*request.warnings, _ANSWERED_EARLIER)) if repeats else request
     if len(prompt) > 1 and _said(last) in written:
         return replace(request, prompt=prompt[:-1], warnings=(*request.warnings, _ANSWERED))
@@ -102,7 +104,7 @@ def _said(message: Message | str) -> tuple[str, list[Any]]:
     return message["content"].strip(), [call["function"] for call in message.get("tool_calls", ())]
 
 
-def _texts(request: Request, answer: Answer) -> tuple[Tokens | str | list[Message], Tokens | str | Message]:
+def _prompt_and_output(request: Request, answer: Answer) -> tuple[Tokens | str | list[Message], Tokens | str | Message]:
     """Prompt and output of the same kind: ids if both have them, else texts or messages. Raises ValueError."""
     prompt = request.prompt if answer.prompt is None else answer.prompt
     output = answer.output
@@ -120,14 +122,14 @@ def _texts(request: Request, answer: Answer) -> tuple[Tokens | str | list[Messag
 
 
 def _exchange(request: Request, answer: Answer, name: str, category: str) -> Exchange:
-    prompt, output = _texts(request, answer)
+    prompt, output = _prompt_and_output(request, answer)
     if isinstance(output, dict) and request.prefill and (request.repeats_prefill or request.parameters.get("echo")):
         output = output | {"content": output["content"].removeprefix(request.prefill)}
     return Exchange(
-        prompt,
-        output,
-        name,
-        category,
+        prompt=prompt,
+        output=output,
+        id=name,
+        category=category,
         tools=request.tools,
         documents=request.documents,
         template_options=request.template_options,

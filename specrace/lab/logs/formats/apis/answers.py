@@ -120,10 +120,11 @@ def read_answers(value: object) -> list[Answer]:
     if len(answers) == 1:
         counts_of_drafts = answers[0].draft_counts or _draft_counts(body)
         return [replace(answers[0], usage=_own_or_whole(answers[0].usage, usage), draft_counts=counts_of_drafts)]
-    # The usage counts the output of all choices together, so no single choice can be compared with it.
-    counts = [Usage(usage.prompt, None, None if number else usage.reasoning) for number in range(len(answers))]
+    # The usage counts the output of all choices together, so no single choice can be compared with it. The reasoning is
+    # noted once, for the first choice.
+    usages = [Usage(usage.prompt, None, None if number else usage.reasoning) for number in range(len(answers))]
     return [
-        replace(answer, usage=_own_or_whole(answer.usage, count)) for answer, count in zip(answers, counts, strict=True)
+        replace(answer, usage=_own_or_whole(answer.usage, count)) for answer, count in zip(answers, usages, strict=True)
     ]
 
 
@@ -151,6 +152,7 @@ def _join_pieces(value: list[Any]) -> list[Any]:
 
 
 def _from_list(value: list[Any]) -> list[Answer]:
+    """The answers in a list: of ids, of a stream's chunks, of messages, or of responses. Raises ValueError."""
     if not value:
         raise ValueError("the response is empty")
     if all(type(token) is int for token in value):
@@ -165,6 +167,7 @@ def _from_list(value: list[Any]) -> list[Answer]:
 
 
 def _from_body(body: Row) -> Iterable[Answer]:
+    """The answers in the body of a response of any API. Raises ValueError."""
     inner = body["body"] if isinstance(body.get("body"), dict) else {}
     error = body.get("error") or inner.get("error")
     if isinstance(error, dict | str) and not body.get("choices"):
@@ -249,6 +252,7 @@ def _gemini(candidate: Row) -> Row:
 
 
 def _choices(body: Row) -> Iterable[Answer]:
+    """The answers in the `choices` of a response, as OpenAI's API has them. Raises ValueError."""
     choices = [require_object(choice, "a choice") for choice in require_list(body.get("choices"), "choices")]
     if not choices:
         raise ValueError("the response has no choices")
@@ -285,6 +289,7 @@ def _completion(body: Row, output: Row) -> Answer:
 
 
 def _message_answer(logged: list[Any]) -> Answer:
+    """The answer in one or more messages, which are merged. Raises ValueError."""
     reader = MessageReader()
     messages = [message for logged_message in logged for message in reader.read(_as_message(logged_message))]
     return Answer(merge_answer(messages), warnings=tuple(reader.warnings))
@@ -297,6 +302,7 @@ def _as_message(logged_message: Any) -> Any:
     return {"role": "assistant", "content": logged_message} if isinstance(logged_message, str) else logged_message
 
 
+# The APIs' names for the number of tokens in the prompt, and in the output.
 _PROMPT_COUNTS = (
     "prompt_tokens",
     "input_tokens",
@@ -343,6 +349,7 @@ def read_usage(body: Row) -> Usage:
 
 
 def _count(logged: Row, names: Iterable[str]) -> int | None:
+    """The first count that is logged under one of these names; None if there is none, or it is no count."""
     value = next((logged[name] for name in names if logged.get(name) is not None), None)
     return value if type(value) is int and value >= 0 else None
 

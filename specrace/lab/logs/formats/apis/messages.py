@@ -65,7 +65,7 @@ _CALL_PARTS = {"tool_use", "toolUse", "functionCall", "function_call", "tool_cal
 _RESULT_PARTS = {"tool_result", "toolResult", "functionResponse", "function_response", "tool_call_response"}
 _REASONING_PARTS = {"thinking", "reasoning", "reasoningContent", "reasoning_text"}
 # Types of parts; a list of them may also be logged as JSON text, as OpenLLMetry does.
-_WRITTEN_PARTS = {
+_PART_TYPES = {
     *("text", "input_text", "output_text", "refusal", "thinking", "redacted_thinking", "tool_use", "tool_result"),
     *("image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video", "video_url"),
     *("file", "input_file", "document"),
@@ -197,6 +197,7 @@ class MessageReader:
             raise ValueError(f"a message has a part of type {shorten(kind, 40)}; only text can be scored")
 
     def _add_reasoning(self, part: Row, message: Message) -> None:
+        # Bedrock nests the text: {"reasoningContent": {"reasoningText": {"text": ...}}}.
         content = part.get("reasoningContent", part)
         content = content.get("reasoningText", content) if isinstance(content, dict) else content
         content = content if isinstance(content, dict) else {"text": content}
@@ -213,9 +214,10 @@ class MessageReader:
         """The message of a tool's result. Raises ValueError if its text is in a field that is not known."""
         contents = (part.get(name) for name in ("content", "response", "result", "output"))
         content = next((value for value in contents if value is not None), None)
-        other = [name for name, value in part.items() if isinstance(value, dict | list) and value]
-        if content is None and (other := [name for name in other if name != "cache_control"]):
-            raise ValueError(f"a tool's result has no content, but {shorten(', '.join(other), 40)}")
+        filled = [name for name, value in part.items() if isinstance(value, dict | list) and value]
+        others = [name for name in filled if name != "cache_control"]
+        if content is None and others:
+            raise ValueError(f"a tool's result has no content, but {shorten(', '.join(others), 40)}")
         message: Message = {"role": "tool", "content": result_text(content)}
         for field, names in (("tool_call_id", ("tool_use_id", "toolUseId", "id", "call_id")), ("name", ("name",))):
             value = next((part[name] for name in names if part.get(name)), None)
@@ -287,7 +289,7 @@ def tool_call(value: object) -> Row:
     # names.
     inner = logged["custom"] if isinstance(logged.get("custom"), dict) else logged
     name = inner.get("name", inner.get("toolName"))
-    if isinstance(function, str):  # inspect_ai's
+    if isinstance(function, str):  # inspect_ai has the name here
         function, name = None, function
     if function is None and name is not None:
         arguments = next((inner[key] for key in ("args", "arguments", "input") if key in inner), None)
@@ -325,7 +327,7 @@ def are_parts(value: object) -> bool:
     """Whether a value is a list of parts, each with its type and something else."""
     parts = value if isinstance(value, list) else []
     return bool(parts) and all(
-        isinstance(part, dict) and len(part) > 1 and str(part.get("type")) in _WRITTEN_PARTS for part in parts
+        isinstance(part, dict) and len(part) > 1 and str(part.get("type")) in _PART_TYPES for part in parts
     )
 
 
@@ -374,10 +376,12 @@ def _plain(value: Row) -> Row:
         logged = logged | {"role": kind, "type": None}
     elif _has_data(value):
         logged = value["data"] | {"role": value["type"], "type": None}
-    more = logged.get("additional_kwargs")
-    if not isinstance(more, dict):
+    additional = logged.get("additional_kwargs")
+    if not isinstance(additional, dict):
         return logged
-    return {key: more[key] for key in ("tool_calls", "function_call", "reasoning_content") if more.get(key)} | {
+    # An empty `tool_calls` does not hide the calls in `additional_kwargs`.
+    names = ("tool_calls", "function_call", "reasoning_content")
+    return {name: additional[name] for name in names if additional.get(name)} | {
         key: field for key, field in logged.items() if field or key != "tool_calls"
     }
 

@@ -129,6 +129,7 @@ def _is_request(value: Any, depth: int = 0) -> bool:
 
 
 def _holds_prompt(body: Row, name: str) -> bool:
+    """Whether this field of a body holds a prompt, by the type of its value."""
     value = body.get(name)
     if name in ("messages", "contents", "prompt_token_ids", "input_ids"):
         return isinstance(value, list)
@@ -150,10 +151,12 @@ def read_request(value: object, *, continues: bool = False) -> Request:
     if isinstance(value, list):
         return _from_list(value)
     body = require_object(value, "the request")
+    # `_continues` takes a body with `anthropic_version` for a request to Claude.
     return _from_body({"anthropic_version": ""} | body if continues else body)
 
 
 def _from_list(value: list[Any]) -> Request:
+    """The request in a list of token ids, of messages, or of one prompt. Raises ValueError."""
     if value and all(type(token) is int for token in value):
         return Request(read_ids(value, "the prompt"))
     if len(value) == 1 and isinstance(value[0], list):
@@ -177,6 +180,7 @@ def _require_whole(body: Row) -> None:
 
 
 def _from_body(body: Row) -> Request:
+    """The request in a body of any API. Raises ValueError."""
     # Some libraries put tools and a system prompt among the parameters.
     nested = {key: value for key, value in beside_prompt(_nested_parameters(body)).items() if body.get(key) is None}
     body = body | nested
@@ -270,14 +274,14 @@ def _chat(body: Row, logged: list[Any]) -> Request:
         prefill = messages.pop()["content"]
     options = body.get("chat_template_kwargs")
     return Request(
-        _join_answers(messages),
-        tools_of(body),
-        require_list(body["documents"], "documents") if body.get("documents") else None,
-        (options if isinstance(options, dict) else {}) | _template_options(body),
-        parameters_of(body),
-        tuple(reader.warnings),
-        prefill,
-        prefix,
+        prompt=_join_answers(messages),
+        tools=tools_of(body),
+        documents=require_list(body["documents"], "documents") if body.get("documents") else None,
+        template_options=(options if isinstance(options, dict) else {}) | _template_options(body),
+        parameters=parameters_of(body),
+        warnings=tuple(reader.warnings),
+        prefill=prefill,
+        repeats_prefill=prefix,
     )
 
 
@@ -358,8 +362,8 @@ def _tools(tool: Any) -> list[Any]:
     )
     if isinstance(parameters, dict) and isinstance(parameters.get("json"), dict):
         parameters = parameters["json"]
-    about = {key: spec[key] for key in ("name", "description") if key in spec}
-    return [{"type": "function", "function": about | {"parameters": parameters}}]
+    labels = {key: spec[key] for key in ("name", "description") if key in spec}
+    return [{"type": "function", "function": labels | {"parameters": parameters}}]
 
 
 def parameters_of(body: Row) -> Row:

@@ -27,6 +27,7 @@ _BESIDE = {
     *("usageMetadata", "usage_metadata", "meta_info", "generation_info", "generation_token_count", "eval_count"),
     *("token_ids", "logprobs", "tokenCount", "system_fingerprint", "conversation_id"),
 }
+# The beginnings of the field `object` in OpenAI's responses.
 _OBJECTS = ("chat.completion", "text_completion", "response")
 
 

@@ -68,6 +68,7 @@ def _is_chunk(chunk: Row) -> bool:
         return True
     if isinstance(chunk.get("type"), str) and chunk["type"].startswith(("message_start", "content_block", "response.")):
         return True
+    # Gemini's, Ollama's, or a piece of plain text.
     return "candidates" in chunk or ("done" in chunk and ("message" in chunk or "response" in chunk)) or _is_text(chunk)
 
 
@@ -95,6 +96,7 @@ def parse_events(text: str) -> list[Row] | None:
         return chunks
     if events and len(chunks) == 1 and _is_completion(chunks[0]):
         return chunks
+    # Group 1 of _EVENTS is the beginning of a JSON object.
     return [{_UNREADABLE: lines[0]}] if events and events[1] else None
 
 
@@ -124,25 +126,31 @@ def join_stream(chunks: list[Row]) -> Row:
 
 def _texts(chunks: list[Row]) -> Row:
     """The response of chunks of plain text (see `_is_text`)."""
-    about: Row = {}
+    other_fields: Row = {}
     text, ids = "", list[Any]()
     for chunk in chunks:
-        about |= {key: value for key, value in chunk.items() if value is not None}
+        other_fields |= {key: value for key, value in chunk.items() if value is not None}
         token = chunk.get("token")
         piece = token.get("text") if isinstance(token, dict) and not token.get("special") else None
         text += next((chunk[name] for name in _TEXT_CHUNKS if isinstance(chunk.get(name), str)), piece or "")
         ids += chunk["tokens"] if isinstance(chunk.get("tokens"), list) else []
-    whole = about.get("generated_text")
-    about = {key: value for key, value in about.items() if key not in (*_TEXT_CHUNKS, "token", "tokens")}
-    return about | {"generated_text": whole if isinstance(whole, str) else text} | ({"tokens": ids} if ids else {})
+    final_text = other_fields.get("generated_text")
+    other_fields = {key: value for key, value in other_fields.items() if key not in (*_TEXT_CHUNKS, "token", "tokens")}
+    return (
+        other_fields
+        | {"generated_text": final_text if isinstance(final_text, str) else text}
+        | ({"tokens": ids} if ids else {})
+    )
 
 
 def _openai(chunks: list[Row]) -> Row:
     choices: dict[int, Row] = {}
-    about: Row = {}
+    other_fields: Row = {}
     unread: dict[str, str] = {}
     for chunk in chunks:
-        about |= {key: chunk[key] for key in ("usage", "prompt_token_ids", "id", "model", "metrics") if chunk.get(key)}
+        other_fields |= {
+            key: chunk[key] for key in ("usage", "prompt_token_ids", "id", "model", "metrics") if chunk.get(key)
+        }
         for part in require_list(chunk.get("choices") or [], "choices"):
             part = require_object(part, "a choice")
             index = part.get("index", 0)
@@ -154,7 +162,7 @@ def _openai(chunks: list[Row]) -> Row:
     for choice in choices.values():
         # The chunks of a completion have text and no message.
         choice["message"] = choice["message"] or (None if "text" in choice else {"content": ""})
-    return about | {"choices": [choices[index] for index in sorted(choices)]}
+    return other_fields | {"choices": [choices[index] for index in sorted(choices)]}
 
 
 def _add_part(choice: Row, part: Row, unread: dict[str, str]) -> None:
@@ -239,13 +247,16 @@ def _add_delta(block: Row, delta: Row) -> None:
 
 def _gemini(chunks: list[Row]) -> Row:
     parts: dict[int, list[Any]] = {}
-    about: Row = {}
+    other_fields: Row = {}
     for chunk in chunks:
-        about |= {key: chunk[key] for key in ("usageMetadata",) if key in chunk}
+        if "usageMetadata" in chunk:
+            other_fields["usageMetadata"] = chunk["usageMetadata"]
         for candidate in require_list(chunk.get("candidates") or [], "candidates"):
             content = require_object(candidate, "a candidate").get("content") or {}
             parts.setdefault(candidate.get("index", 0), []).extend(content.get("parts") or ())
-    return about | {"candidates": [{"content": {"role": "model", "parts": content}} for content in parts.values()]}
+    return other_fields | {
+        "candidates": [{"content": {"role": "model", "parts": content}} for content in parts.values()]
+    }
 
 
 def _ollama(chunks: list[Row]) -> Row:
@@ -260,5 +271,5 @@ def _ollama(chunks: list[Row]) -> Row:
             joined["tool_calls"] = [*joined.get("tool_calls", []), *message["tool_calls"]]
         text += chunk.get("response") or ""
         thinking += chunk.get("thinking") or ""
-    about = chunks[-1] | ({"thinking": thinking} if thinking else {})
-    return about | ({"response": text} if text else {"message": joined})
+    other_fields = chunks[-1] | ({"thinking": thinking} if thinking else {})
+    return other_fields | ({"response": text} if text else {"message": joined})
