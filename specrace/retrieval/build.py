@@ -1,4 +1,8 @@
-"""Builds an index on disk, or adds to one. Documents are streamed, so memory does not grow with their number."""
+"""Builds an index on disk, or adds to one. Documents are streamed, so memory does not grow with their number.
+
+A small index is searched exactly, a large one approximately, with faiss's IVF-PQ: vectors are kept in lists, of which a
+search probes a few, and each vector is coded as sub-vectors of 8 bits.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +48,16 @@ from specrace.retrieval.store import (
     stored_vectors,
 )
 
-# A smaller index is searched exactly, which takes at most 2 ms. An 8-bit code has 256 centroids, and faiss asks for 39
-# training vectors per centroid (9,984).
+# A smaller index is searched exactly, which takes at most 2 ms. It would also be too small for training: faiss asks for
+# 39 vectors for each of the 256 centroids of an 8-bit code (9,984).
 EXACT_BELOW = 10_000
 # The n-gram trie paper's values (section 4.1.4).
 MAX_LISTS, SUB_VECTORS, PROBES = 4096, 64, 16
 # With this value, MAX_LISTS is reached at two million passages. On sentence embeddings, 16 of 128 lists held 94 % of
 # the best five passages, and 16 of 256 lists held 91 %.
 PASSAGES_PER_LIST = 512
-# faiss asks for 39 training vectors for each list and for each of a code's 256 centroids. Three times as many make the
-# index no better.
+# faiss asks for 39 training vectors for each list and for each of a code's 256 centroids. Three times as many did not
+# make the index better.
 TRAINING_VECTORS_PER_LIST, MIN_TRAINING_VECTORS = 40, 32_768
 # How many passages are embedded, and how many vectors are read, at a time.
 BATCH, BLOCK = 1024, 32_768
@@ -180,6 +184,7 @@ class _Files:
             raise
         for stream in self._streams.values():
             stream.seek(0, os.SEEK_END)
+        # ENDS begins with offset 0, at which the first passage begins; then each passage has the offset of its end.
         if not self.passages:
             self._streams[ENDS].write(bytes(8))
         return self
@@ -260,6 +265,7 @@ def _approximate(
         on_progress(f"Adding {header.passages - old_header.passages:,} passages to {old_header.lists:,} lists")
         first, ivf = old_header.passages, faiss.read_index(str(folder / old_header.faiss_file))
     else:
+        # The largest power of two that leaves PASSAGES_PER_LIST passages to a list, and the largest divisor of `dim`.
         lists = min(MAX_LISTS, 2 ** ((header.passages // PASSAGES_PER_LIST).bit_length() - 1))
         sub_vectors = next(count for count in range(SUB_VECTORS, 0, -1) if header.dim % count == 0)
         on_progress(f"Training {lists:,} lists and {sub_vectors} sub-vectors")
@@ -285,7 +291,8 @@ def _train(vectors: HalfVectors, lists: int, sub_vectors: int) -> Any:
     size = min(total, max(MIN_TRAINING_VECTORS, TRAINING_VECTORS_PER_LIST * lists))
     chosen = np.sort(np.random.default_rng(0).choice(total, size, replace=False))
     quantizer = faiss.IndexFlatIP(dim)
-    ivf = faiss.IndexIVFPQ(quantizer, dim, lists, sub_vectors, 8, faiss.METRIC_INNER_PRODUCT)
+    bits = 8
+    ivf = faiss.IndexIVFPQ(quantizer, dim, lists, sub_vectors, bits, faiss.METRIC_INNER_PRODUCT)
     ivf.train(np.asarray(vectors[chosen], np.float32))
     return ivf
 
@@ -293,7 +300,7 @@ def _train(vectors: HalfVectors, lists: int, sub_vectors: int) -> Any:
 def measure_recall(
     passages: Sequence[Passage], vectors: HalfVectors, ivf: Any, embedder: Embedder
 ) -> tuple[float, float, int]:
-    """The index's recall@5 with re-scoring and without, and the number of queries.
+    """The index's recall@5 with re-scoring by the stored vectors and without, and the number of queries.
 
     The queries are the longest sentences of sampled passages. The ground truth is the best five by exact search.
     """

@@ -20,9 +20,11 @@ _MAX_FRONT_MATTER_CHARS = 100_000
 _FIRST_KEY = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[\w\"'.-][^\n:=]{0,80}[:=](?:\s|\Z)")
 _TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(?P<title>[^\n]*)$", re.MULTILINE | re.IGNORECASE)
 _QUOTED = re.compile(r"\"(?P<double>(?:[^\"\\]|\\.)*)\"|'(?P<single>(?:[^']|'')*)'")
+# A comment at the end of a value.
 _COMMENT = re.compile(r"(?:\A|[ \t])#.*\Z")
 # A value that begins with one of these characters continues in the next lines, or is not a string.
 _NO_PLAIN_VALUE = tuple(">|[{&*!%@`")
+# The line that opens or closes a code block.
 _FENCE = re.compile(r"[ \t]*(?P<marks>`{3,}|~{3,})(?P<rest>[^\n]*)")
 
 
@@ -51,8 +53,10 @@ def code_spans(text: str) -> Iterator[Span]:
 def front_matter_end(text: str) -> int:
     """The offset at which a text's front matter ends; 0 if it has none."""
     match = _FRONT_MATTER.match(text, 0, _MAX_FRONT_MATTER_CHARS)
-    body = match and (match["toml"] if match["yaml"] is None else match["yaml"])
-    return match.end() if match and body and _FIRST_KEY.match(body) else 0
+    if match is None:
+        return 0
+    body = match["toml"] if match["yaml"] is None else match["yaml"]
+    return match.end() if _FIRST_KEY.match(body) else 0
 
 
 def front_matter_title(text: str) -> str:

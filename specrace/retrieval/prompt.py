@@ -1,8 +1,8 @@
 """The prompt: passages and a question in the tokenizer's chat template, and each token's origin in the passages.
 
-A template that reads `sentences` (the bundled model's) gets them with their evidence marks. Any other chat model gets
-the passages and an instruction in the user's message, in the style for its size. A model without a template gets plain
-text.
+The bundled model's template reads the passages as `sentences`, each with its rank as evidence for the answer, or 0. Any
+other chat model gets the passages and an instruction in the user's message, in the style for its size. A model without
+a template gets plain text.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAX_PROMPT_CHARACTERS = 1_000_000
 # Matches up to 100,000 characters, and ends before whitespace if possible: then no word is cut in two.
 _PART = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 
-# A rendered prompt is searched for this many words from the end of the message.
+# A rendered prompt is searched for this many words from the end of the message, because some templates leave it out.
 _END_WORDS = 12
 
-# Takes the place of evidence if there is none: a small model repeats a sentence that it is given more reliably than it
-# notices that the documents do not answer the question.
+# Takes the place of evidence if there is none: a small model may not notice that the documents do not answer the
+# question, but it repeats a sentence that it is given.
 NO_EVIDENCE = "The documents do not answer this question."
 
 
@@ -51,11 +51,11 @@ DETAILED = PromptStyle(
     "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
     "name the document after each statement, as in [1]. If they do not answer it, say so.\n\nQuestion: {question}",
 )
-# Given more passages, or asked for citations or several sentences, small models repeat themselves without end.
+# For small models: given more passages, or asked for citations or several sentences, they repeat themselves endlessly.
 BRIEF = PromptStyle(
     2, "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence.", "Most relevant sentences:"
 )
-# The style that the grounded adapter was trained on.
+# The style that the adapter for grounded answers was trained on.
 GROUNDED = PromptStyle(
     2,
     "Answer the question from the documents in one to three sentences and cite them, as in [1].\n\n"
@@ -64,7 +64,7 @@ GROUNDED = PromptStyle(
     cites=True,
     max_evidence=1,
 )
-# A chat model with a smaller hidden size counts as small. Models with a billion parameters or more are not smaller.
+# A chat model with a smaller hidden size counts as small. Models from a billion parameters on have at least this size.
 MIN_HIDDEN_SIZE = 1536
 
 
@@ -143,7 +143,7 @@ def build_prompt(
     documents, quoted = _documents(hits, plain, style)
     message = style.request.format(documents=documents, question=question) if hits else question
     if style.cites and hits and not any(sentence.evidence for hit in hits for sentence in hit.sentences):
-        # This sentence follows the question: if it comes first, a small model still answers seven of nine questions
+        # NO_EVIDENCE follows the question: if it came first, a small model would still answer seven of nine questions
         # that the documents do not answer.
         message += f"\n\n{style.evidence_heading}\n{NO_EVIDENCE}"
     if _reads_sentences(template):
@@ -152,6 +152,7 @@ def build_prompt(
             excerpts.append((plain(hit.passage.title), None))
             excerpts += [_excerpt(number, sentence, plain) for sentence in hit.sentences]
         text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits], thinks=thinks)
+        # The template contains the special tokens.
         add_special_tokens = False
     else:
         excerpts = quoted
@@ -186,7 +187,7 @@ class PlainText:
 
     @staticmethod
     def _disarm(match: re.Match[str]) -> str:
-        """A string of the same length that is not a control token."""
+        """A string of the same length that is not a control token: "‹|end|>" for "<|end|>"."""
         text = match.group()
         if text.startswith("[") and text.endswith("]"):
             return text.replace("[", "(").replace("]", ")")
@@ -209,6 +210,7 @@ def _documents(hits: Sequence[Hit], plain: PlainText, style: PromptStyle) -> tup
             f"[{number + 1}] {text}\n" if style.cites else f"{text} "
             for (number, _), (text, _) in zip(marked, evidence, strict=True)
         ]
+        # The last character is the separator after the last quote.
         texts.append(f"{style.evidence_heading}\n{''.join(quotes)[:-1]}")
         excerpts += evidence
     return "\n\n".join(texts), excerpts
@@ -246,10 +248,10 @@ def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None
         return text
 
     failure: Exception | None = None
-    for shaped in (content, [{"type": "text", "text": content}]):
+    for variant in (content, [{"type": "text", "text": content}]):
         try:
-            text = render(shaped, thinks)
-            has_no_switch = thinks and text == render(shaped, thinks=False)
+            text = render(variant, thinks)
+            has_no_switch = thinks and text == render(variant, thinks=False)
         except Exception as error:  # a template is code that comes with the model, and may raise anything
             failure = failure or error
             continue

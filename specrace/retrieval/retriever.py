@@ -21,11 +21,14 @@ from specrace.retrieval.passages import Passage, count_words, split_sentences
 from specrace.retrieval.rerank import CANDIDATES, Reranker
 from specrace.retrieval.sentences import is_heading, word_set
 
+# Shorter and longer sentences are marked as evidence only if no other sentence is relevant.
 MIN_EVIDENCE_WORDS = 4
 MAX_EVIDENCE_WORDS = 60
+# A sentence with a lower score is not relevant.
 MIN_EVIDENCE_SCORE = 0.45
 # Of two sentences that share at least this fraction of their words, only the better one is marked.
 DUPLICATE_SHARE = 0.8
+# What a sentence's score gains if it has all words of the question.
 SHARED_WORDS_WEIGHT = 0.35
 MAX_CACHED_PASSAGES = 512
 # Irrelevant passages are drawn from the less similar half of a random sample of this size.
@@ -49,7 +52,7 @@ _COMMON_WORDS = word_set(
 class Sentence:
     """A sentence of a passage: `text` is the passage's `text[start:end]`; `evidence` is its rank as evidence, or 0.
 
-    `score` is the cosine to the question, plus a bonus of at most SHARED_WORDS_WEIGHT for words they share.
+    `score` is the cosine to the question, plus a bonus of at most SHARED_WORDS_WEIGHT for the question's words in it.
     """
 
     start: int
@@ -81,7 +84,7 @@ class _SplitPassage:
 
 
 class Retriever:
-    """Finds passages in one index; caches the sentence vectors of the last MAX_CACHED_PASSAGES passages."""
+    """Finds passages in one index; keeps the vectors of the sentences of the last MAX_CACHED_PASSAGES passages."""
 
     def __init__(self, index: SearchIndex, embedder: Embedder, reranker: Reranker | None = None) -> None:
         self.index = index
@@ -116,9 +119,12 @@ class Retriever:
         if noise:
             best = self._with_noise(question_vector, best, noise, random.Random(f"{seed} {question}"))
         passages = [self.index.passages[number] for number, _ in best]
-        split = self._split([number for number, _ in best])
-        scored = [_score(question, question_vector, *pair) for pair in zip(passages, split, strict=True)]
-        headings = [_headings(*pair) for pair in zip(passages, scored, strict=True)]
+        split_passages = self._split([number for number, _ in best])
+        scored = [
+            _score(question, question_vector, passage, split)
+            for passage, split in zip(passages, split_passages, strict=True)
+        ]
+        headings = [_headings(passage, sentences) for passage, sentences in zip(passages, scored, strict=True)]
         marked = _mark_evidence(scored, headings, max_evidence, evidence_ratio)
         return [
             Hit(passage, score, sentences)
@@ -205,8 +211,9 @@ def cut_to_fit(hit: Hit, fits: Callable[[Hit], bool]) -> Hit:
     If not even one character fits, the hit is returned unchanged.
     """
     text = hit.passage.text
-    ranks = {sentence.evidence: sentence.start for sentence in hit.sentences if sentence.evidence}
-    begin = ranks[min(ranks)] if ranks else 0
+    starts_by_rank = {sentence.evidence: sentence.start for sentence in hit.sentences if sentence.evidence}
+    begin = starts_by_rank[min(starts_by_rank)] if starts_by_rank else 0
+    # Binary search for the largest size that fits.
     fitting, too_long = 0, len(text)
     while too_long - fitting > 1:
         size = (fitting + too_long) // 2
@@ -290,6 +297,7 @@ def _mark_evidence(
 
     `headings` has the indices of each passage's headings, which are never evidence.
     """
+    # (index of the passage, index of the sentence in it, sentence)
     relevant = [
         (i, j, sentence)
         for i, sentences in enumerate(passages)

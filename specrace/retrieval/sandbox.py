@@ -139,6 +139,7 @@ def serve(memory_bytes: int) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     _bound_memory(memory_bytes)
+    # Tells the parent that this process is ready. After each file, None says that there are no more results.
     _send(answers, None)
     for line in sys.stdin.buffer:
         request = json.loads(line)

@@ -16,19 +16,24 @@ def word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+# Punctuation that may end a sentence, with the closing quotes, brackets and citations after it: Latin marks before
+# whitespace, or those of other scripts.
 # Because of the lookbehind, a run of marks matches only at its first mark: a million dots must not take quadratic time.
 _END = re.compile(
     r"""(?<![.!?…])[.!?…]+ (?:["'”’»)\]*_] | \[\d{1,3}\])* (?=\s|\Z) | [。！？｡؟۔।]+ [”’」』）)]*""",
     re.VERBOSE,
 )
 _LATIN_MARKS = frozenset(".!?…")
+# What may stand before the first word of a sentence.
 _OPENING = re.compile(r"""[\s"'“‘«(\[*_]*""")
 _WORD_BEFORE = re.compile(r"[\w.&-]*\Z")
 _WORD_AFTER = re.compile(r"\w*")
 _NOT_BLANK = re.compile(r"\S")
 _LINE = re.compile(r"^.*$", re.MULTILINE)
+# The beginning of a list item, a heading, a table row or a code fence.
 _LINE_MARK = re.compile(r"(?:[-*+•–]|\d{1,3}[.)]|#{1,6})[ \t]|\||```|~~~")
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]")
+# A number, a letter or a Roman number, perhaps after brackets or emphasis.
 _LIST_NUMBER = re.compile(r"[\s(*_]*(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})\Z")
 # How many characters before a full stop are searched for an abbreviation or an ordinal.
 _MAX_WORD_CHARS = 24
@@ -103,6 +108,7 @@ def _blocks(text: str) -> Iterator[Span]:
         block_start, block_end = first, first
         for start, end in _lines(text[first:last]):
             line_start = first + start
+            # A line begins a block if it has a mark, or if the block so far is a heading.
             cut = _LINE_MARK.match(text, line_start) or _HEADING_MARK.match(text, block_start)
             if cut and line_start > block_start:
                 yield block_start, block_end

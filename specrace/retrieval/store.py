@@ -37,9 +37,11 @@ HalfVectors = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """The header of an index: its settings, sizes and measurements. `sizes` has the valid bytes of each file.
+    """The header of an index: its settings, sizes and measurements. `sizes`: file name -> number of valid bytes.
 
-    `lists`, `sub_vectors` and `probes` are IVF-PQ's parameters; `trained_on` is the number of passages at its training.
+    `passage_tokens` and `overlap`: how many tokens a passage has at most, and shares with the one before it; 0 and 0 if
+    passages are paragraphs.
+    `lists`, `sub_vectors` and `probes` are IVF-PQ's parameters; it was trained when there were `trained_on` passages.
     `recall` is the share of exact search's best five passages that the index also finds, and `unranked_recall` that
     share without re-scoring. Both are measured with one sentence from each of `recall_sample` passages.
     """
@@ -110,6 +112,7 @@ def damaged(folder: Path, error: object) -> InputError:
 
 def _check(folder: Path, header: IndexHeader) -> None:
     """Raise ValueError or OSError for a header with impossible values, or if a file is shorter than the header says."""
+    # The header's types are those of the default values.
     default = IndexHeader()
     for header_field in fields(IndexHeader):
         name = header_field.name
@@ -217,6 +220,7 @@ class StoredPassages(Sequence[Passage]):
     def __getitem__(self, number: int | slice) -> Passage | list[Passage]:
         if isinstance(number, slice):
             return [self[index] for index in range(len(self))[number]]
+        # A range understands negative numbers, and raises IndexError beyond its ends.
         number = range(len(self))[number]
         line = self._lines[int(self._ends[number]) : int(self._ends[number + 1])].tobytes()
         try:
@@ -241,7 +245,8 @@ class ApproximateIndex:
         wanted = max(top, CANDIDATES) if self._rescore else top
         scores, numbers = self._ivf.search(vector.reshape(1, -1), min(wanted, len(self.passages)))
         # faiss returns the number -1 for missing results.
-        numbers, scores = numbers[0][numbers[0] >= 0], scores[0][numbers[0] >= 0]
+        is_result = numbers[0] >= 0
+        numbers, scores = numbers[0][is_result], scores[0][is_result]
         if self._rescore:
             scores = self.vectors_of(numbers) @ vector
         return rank(numbers, scores)[:top]

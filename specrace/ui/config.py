@@ -52,7 +52,7 @@ class ServerConfig:
     proxies: Sequence[str] = ()
     metrics: Sequence[str] = THIS_MACHINE
     log: str = "text"
-    # A password, which no message may show.
+    # USER:PASSWORD to sign in with; no message may show it.
     auth: str | None = field(default=None, repr=False)
     keep_shares: int = 0
     limits: VisitorLimits = field(default_factory=VisitorLimits)

@@ -31,6 +31,7 @@ def models_to_load(config: ServerConfig) -> list[str]:
     """The folders or hub ids of all models that the server may load."""
     reranker = None if config.reranker in (NONE, LIGHT) else config.reranker
     embedder = None if config.index is None else read_header(config.index).embedder
+    # The default embedder is installed, never fetched.
     if embedder == DEFAULT_EMBEDDER:
         embedder = None
     sources = (config.model.source, *config.model.drafts)

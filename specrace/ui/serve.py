@@ -66,7 +66,7 @@ def serve(config: ServerConfig) -> int:
             print(f"MCP tools: {address(sockets)}/gradio_api/mcp/", flush=True)
         code = run(Server(app, end_work, config.proxies), sockets)
     if worker is not None and not worker.join(JOIN_LIMIT_S):
-        # The thread still loads a model or computes, and the interpreter could crash if it shut down under it.
+        # The thread still loads a model or computes; if the interpreter shut down now, that could crash.
         sys.stdout.flush()
         os._exit(code)
     return code
@@ -112,9 +112,10 @@ def build_app(
     gr.mount_gradio_app(app, page, "/", auth=password_check(config.auth), **mounting)  # type: ignore[arg-type]
     if config.mcp:
         serve_tools(page, TOOL_TYPES)
-    # Gradio checks the paths of files that clients name only on a page that was launched; this one is mounted.
+    # Gradio checks the paths of files that clients name only on a page that was launched, and this one is mounted.
     page.has_launched = True
     app.state.page = page
+    # The last route is the page's app, which was mounted last.
     return app, worker, partial(_end_work, app.routes[-1].app, worker)  # type: ignore[attr-defined]
 
 

@@ -17,7 +17,7 @@ from specrace.engine.recording import plain
 
 
 def to_json(value: Struct) -> str:
-    """The struct as compact JSON in ASCII, because a text may contain half a character, which UTF-8 cannot encode."""
+    """The struct as compact JSON in ASCII, because a text may contain a lone surrogate, which UTF-8 cannot encode."""
     return json.dumps(to_values(value), separators=(",", ":"))
 
 
@@ -27,7 +27,7 @@ def to_values(value: Any) -> Any:
 
 
 class WatchMessage(Struct, frozen=True, tag_field="kind", tag="watch"):
-    """A race of this page is in line: the page can watch it by its key. `server` is another id after each restart."""
+    """A race of this page is in line; the page can watch it by its key. `server`: an id, new at each server's start."""
 
     race: int
     key: str
@@ -35,7 +35,7 @@ class WatchMessage(Struct, frozen=True, tag_field="kind", tag="watch"):
 
 
 class NoteMessage(Struct, frozen=True, tag_field="kind", tag="note"):
-    """Why a race has not started yet, or why it did not finish. Race 0: what is wrong with the page's address."""
+    """Why a race has not started yet, or did not finish. With `race` 0: what is wrong with the page's address."""
 
     race: int
     phase: str
@@ -64,28 +64,28 @@ class SuggestedMessage(Struct, frozen=True, tag_field="kind", tag="suggested"):
 
 
 class HeadMessage(Struct, frozen=True, tag_field="kind", tag="head"):
-    """The start of a race, as JSON."""
+    """The start of a race: that part of its reel, as JSON (`views.reel`)."""
 
     race: int
     parts: list[Annotated[Raw, Meta(title="HeadPart")]]
 
 
 class StepMessage(Struct, frozen=True, tag_field="kind", tag="step"):
-    """Steps of a race, as JSON."""
+    """Steps of a race: those parts of its reel, as JSON."""
 
     race: int
     parts: list[Annotated[Raw, Meta(title="StepPart")]]
 
 
 class EndMessage(Struct, frozen=True, tag_field="kind", tag="end"):
-    """The end of a race, as JSON."""
+    """The end of a race: that part of its reel, as JSON."""
 
     race: int
     parts: list[Annotated[Raw, Meta(title="EndPart")]]
 
 
 class AgainMessage(Struct, frozen=True, tag_field="kind", tag="again"):
-    """The figures of a race that was run again, as JSON; the last part counts."""
+    """The end of a race with the figures of its runs so far, as JSON; the latest part replaces those before it."""
 
     race: int
     parts: list[Annotated[Raw, Meta(title="EndPart")]]
@@ -108,7 +108,7 @@ class MethodCard(Struct, frozen=True):
 
 
 class RaceCard(Struct, frozen=True):
-    """A recorded race that the page offers; all facts are the recording's."""
+    """A recorded race that the page offers, with facts from its recording; `ms`: the race time of its last step."""
 
     name: str
     question: str | None
@@ -196,7 +196,7 @@ class LogLimits(Struct, frozen=True):
 
 
 class AdviceChoices(Struct, frozen=True):
-    """The choices for a forecast: engines (name, title), GPUs and model sizes, other cost curves, batch sizes."""
+    """The choices for a forecast: engines (name, title), GPUs, models' billions of parameters, cost curves, batches."""
 
     engines: list[tuple[str, str]]
     gpus: list[str]
@@ -232,7 +232,7 @@ class LogProgress(Struct, frozen=True):
 
 
 class LogGroup(Struct, frozen=True):
-    """A lane's figures on a category of requests, as `score --json` prints them; `category` "all" has every request."""
+    """A lane's figures on a category of requests or on "all", as `score --json` prints them; `tau`: tokens per step."""
 
     lane: str
     category: str

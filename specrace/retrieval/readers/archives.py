@@ -84,6 +84,7 @@ def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: PurePosixPath
     """A member's content. Raises Refusal for a link, a path out of the zip, and more than `max_bytes`."""
     if path.is_absolute() or ".." in path.parts:
         raise Refusal("leads out of the zip: pack it under a plain name.")
+    # The upper 16 bits are the member's mode on Unix.
     if stat.S_ISLNK(info.external_attr >> 16):
         raise Refusal("is a link: pack the file itself.")
     return unpack_member(archive, info, max_bytes)

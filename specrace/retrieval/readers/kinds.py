@@ -40,6 +40,7 @@ class Kind:
 _KINDS = (
     Kind("markdown", (".md", ".markdown"), read_markdown, parsed=False),
     Kind("text", (".txt", ".rst"), read_plain, parsed=False),
+    # Read like code, because "# ..." in a log is not a heading.
     Kind("text", (".log",), read_code, parsed=False),
     Kind("source code", tuple(_CODE_SUFFIXES.split()), read_code, parsed=False),
     Kind("HTML", (".html", ".htm"), read_html),
@@ -58,7 +59,7 @@ _KINDS = (
 KINDS = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
 KIND_NAMES = "txt, md, html, pdf, docx, pptx, xlsx, csv, json, jsonl, ipynb, source code or zip"
 
-# The part of an Office file that reveals its kind -> the kind's suffix.
+# A member of the zip that an Office file is, by which its kind is recognised -> the kind's suffix.
 _OFFICE_PARTS = {"word/document.xml": ".docx", "ppt/presentation.xml": ".pptx", "xl/workbook.xml": ".xlsx"}
 # The first bytes of OLE files (old or encrypted Office files), zips and PDFs.
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"

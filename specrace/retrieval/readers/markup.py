@@ -27,7 +27,7 @@ _INLINE = word_set(
     "a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup time tt u var wbr img "
     "label ins del big"
 )
-# (what opens a comment or a marked section, what closes it for html.parser)
+# (opening, end for html.parser) of a comment, of Microsoft's conditional sections, and of other marked sections.
 _SECTIONS = (
     (re.compile("<(?=!--)"), re.compile(r"--\s*>")),
     (re.compile(r"<(?=!\[(?:if|else|endif))", re.IGNORECASE), re.compile(r"\]\s*>")),
@@ -40,19 +40,19 @@ def read_html(content: bytes, limits: ReadingLimits) -> Reading:
 
     Menus are left out, unless there is nothing else.
     """
-    tags, rest = _split_unfinished(_decode(content))
-    page = _read_page(_Page(limits), tags, rest)
+    html, unfinished = _split_unfinished(_decode(content))
+    page = _read_page(_Page(limits), html, unfinished)
     if is_blank(page.blocks.text):
-        page = _read_page(_Page(limits, reads_menus=True), tags, rest)
+        page = _read_page(_Page(limits, reads_menus=True), html, unfinished)
     reading = from_markdown(page.blocks.text)
     return replace(reading, title=reading.title or " ".join(page.title.split())[:MAX_TITLE_CHARS])
 
 
-def _read_page(page: _Page, tags: str, rest: str) -> _Page:
-    """Feed both parts of a text to the page (see `_split_unfinished`), and return the page."""
-    page.feed(tags)
+def _read_page(page: _Page, html: str, unfinished: str) -> _Page:
+    """Feed the two parts of a text (see `_split_unfinished`) to `page`, and return `page`."""
+    page.feed(html)
     page.close()
-    page.handle_data(unescape(rest))
+    page.handle_data(unescape(unfinished))
     page.end_block()
     return page
 
@@ -67,7 +67,7 @@ def _decode(content: bytes) -> str:
 
 
 def _split_unfinished(text: str) -> tuple[str, str]:
-    """Split a page into what html.parser reads in linear time, and a rest without tags.
+    """Split a page into what html.parser reads in linear time, and the text after it, which has no complete tag.
 
     html.parser searches for the end of everything that begins with "<". In "<a <a <a", where none has an end, it would
     search the rest of the text once for each, in quadratic time.

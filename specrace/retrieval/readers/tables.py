@@ -68,11 +68,13 @@ def add_rows(blocks: Blocks, rows: Iterable[tuple[str, list[str]]]) -> None:
         cells = [" ".join(cell.split()) for cell in cells]
         filled = [cell for cell in cells if cell]
         if header is None and len(filled) > 1:
-            header = cells if 2 * len(filled) >= len(cells) and all(map(_is_name, filled)) else []
+            names_columns = 2 * len(filled) >= len(cells) and all(map(_is_name, filled))
+            header = cells if names_columns else []
             if header:
                 header_block = ("; ".join(filled), address)
                 continue
         header_block = ("", "")
+        # Cells beyond the header's have no name.
         names = [*(header or []), *[""] * len(cells)]
         pairs = [f"{name}: {cell}" if name else cell for name, cell in zip(names, cells, strict=False) if cell]
         blocks.add("; ".join(pairs), address)

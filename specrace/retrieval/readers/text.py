@@ -20,12 +20,14 @@ def read_plain(content: bytes, _: ReadingLimits) -> Reading:
     """Read text with line numbers as addresses; a markdown heading at its beginning is its title."""
     text = decode(content)
     title, marks = "", [Mark(0, "line", 1)]
+    # Only the first heading can be at the beginning.
     for start, end, words in islice(_headings(text, ()), 1):
         if text[:start].strip():
             break
         after_title = Mark(start, "line", text.count("\n", 0, end) + 1)
         # The first mark stays only if blank lines precede the title.
-        title, marks = words, [*marks[: bool(start)], after_title]
+        marks = [*marks, after_title] if start else [after_title]
+        title = words
         text = text[:start] + text[end:]
     return Reading(title, text, tuple(marks), code=tuple(code_spans(text)))
 

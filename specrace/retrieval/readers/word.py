@@ -30,6 +30,7 @@ _DELETED = (f"{_W}del", f"{_W}moveFrom")
 # The end of a relationship's type -> the XML name and the title of a note, or the address of a header or footer.
 _NOTES = {"footnotes": ("footnote", "Footnote"), "endnotes": ("endnote", "Endnote")}
 _EDGES = {"header": "page header", "footer": "page footer"}
+# The last words of the addresses that mark a graphic as a chart or a diagram.
 _CHARTS = ("chart", "chartex", "diagram")
 
 
@@ -72,6 +73,7 @@ def _related_parts(document: Any) -> dict[str, list[Any]]:
 
 def _count_unread(body: Any, parts: dict[str, list[Any]]) -> str:
     """How many deletions, comments, equations, charts and embedded files there are, in words; "" for none."""
+    # The text of each deletion; None if only a mark, such as that of a row, was deleted.
     deletions = [next(element.iter(f"{_W}delText"), None) for element in body.iter(f"{_W}del")]
     graphics = [element.get("uri", "").rpartition("/")[2] for element in body.iter(_GRAPHIC)]
     comments = [comment for root in parts.get("comments", ()) for comment in root.iter(f"{_W}comment")]
@@ -83,6 +85,7 @@ def _count_unread(body: Any, parts: dict[str, list[Any]]) -> str:
         "embedded file": sum(1 for _ in body.iter(f"{_W}altChunk", f"{_W}object")),
     }
     named = [f"{count:,} {name}{'s' if count > 1 else ''}" for name, count in counts.items() if count]
+    # As in "1 chart, 2 comments and 3 equations".
     return " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:])))
 
 
@@ -90,9 +93,10 @@ def _take_off_wrappers(root: Any) -> None:
     """Replace the wrappers in a tree by their content, and remove deleted text."""
     _choose_branches(root)
     for element in list(root.iter(*_DELETED)):
-        row = element.getparent()
-        # The mark of a deleted row is in the row's properties.
-        _replace(row.getparent() if row is not None and row.tag == f"{_W}trPr" else element, ())
+        parent = element.getparent()
+        # The mark of a deleted row is in the row's properties, and the whole row goes.
+        is_row_mark = parent is not None and parent.tag == f"{_W}trPr"
+        _replace(parent.getparent() if is_row_mark else element, ())
     for element in list(root.iter(f"{_W}sdt")):
         held = element.find(f"{_W}sdtContent")
         if held is not None and element.find(f"{_W}sdtPr/{_W}showingPlcHdr") is not None:
@@ -154,7 +158,7 @@ class _Notes:
 
     def __init__(self, parts: dict[str, list[Any]]) -> None:
         self._texts: dict[tuple[str, str], str] = {}
-        self._read = dict.fromkeys(_NOTES, 0)
+        self._num_references = dict.fromkeys(_NOTES, 0)
         for kind, (name, _) in _NOTES.items():
             for root in parts.get(kind, ()):
                 _take_off_wrappers(root)
@@ -165,10 +169,10 @@ class _Notes:
         """The notes to which a paragraph or a table refers, each with its number."""
         for kind, (name, title) in _NOTES.items():
             for reference in element.iter(f"{_W}{name}Reference"):
-                self._read[kind] += 1
+                self._num_references[kind] += 1
                 text = self._texts.get((kind, reference.get(f"{_W}id", "")))
                 if text:
-                    yield f"{title} {self._read[kind]}: {text}"
+                    yield f"{title} {self._num_references[kind]}: {text}"
 
 
 def _with_edges(reading: Reading, parts: dict[str, list[Any]], limits: ReadingLimits) -> Reading:

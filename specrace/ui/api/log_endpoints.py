@@ -55,6 +55,7 @@ class LogEndpoints:
             size = ScoredLane.of(name, shared.get(method_of(name).name, {})).num_draft
             if size > race_request.MAX_TREE:
                 raise InputError(f"{name} would draft {size} tokens a step; stay below {race_request.MAX_TREE}.")
+        # The drafts of single requests are for the page only.
         log_request["shown"] = False
         answer = await self._run_log_task(request, "log", log_scores.TIME_LIMIT_S, log, text, log_request)
         return {name: value for name, value in answer["scores"].items() if name != "requests"}
@@ -126,6 +127,7 @@ class LogEndpoints:
             raise InputError(NO_FILES)
         if not isinstance(text, str):
             raise InputError("The text of a log is a string; give its lines, or upload it as log.")
+        # Both were given, or neither.
         if bool(log) == bool(text.strip()):
             raise InputError("Give a log or its text, one of the two.")
         if not log:

@@ -45,6 +45,7 @@ from specrace.ui.wire import LogChoices, LogLimits, LogLine, to_json
 
 # The lanes that are scored if the visitor names none. They draft from the request itself.
 DEFAULT_LANES = ("trigram", "lookahead", "trie", "prompt-lookup", "suffix", "fusion")
+# What the page lists after the FORMATS of logs.
 TABLES = ("CSV, TSV and Parquet tables with named columns",)
 # Added to the task's own time limit: time to finish the request that is being scored then, and to decode texts.
 GRACE_S = 60.0
@@ -79,6 +80,7 @@ def log_routes(
             path = await stack.enter_async_context(stored_body(request, request.query_params.get("name", "")))
         except HTTPException as refusal:
             return PlainTextResponse(refusal.detail, refusal.status_code)
+        # Each stored body has a folder of its own, whose name serves as the id of a visit.
         visitor, visit = visitor_key(address_of(request)), path.parent.name
         run = partial(scorer.run, task, limit_s=limit_s + GRACE_S, visitor=visitor, visit=visit)
         return AnswerLines(partial(_answer, log_request=log_request, path=path), run, scorer.threads, stack)
@@ -133,8 +135,8 @@ def _tokenizers(models: ModelChoices) -> dict[str, str | Path]:
 class AnswerLines(StreamingResponse):
     """A response of lines of JSON: progress, then the answer. When the connection closes, the work ends.
 
-    After the response `stack` is closed, which removes the log. `answer(run)` returns the last line; `run` is the rest
-    of a call of `HelperPool.run`.
+    After the response `stack` is closed, which removes the log. `answer(run)` returns the last line; `run` is
+    `HelperPool.run` with some of its arguments.
     """
 
     def __init__(
@@ -159,6 +161,7 @@ async def _stream_lines(
     """Run `answer(run)` in one of the threads. Yields the latest progress as it changes, then the answer."""
     progress: deque[bytes] = deque(maxlen=1)
     work = asyncio.get_running_loop().run_in_executor(threads, answer, partial(run, on_progress=progress.append))
+    # `wait` returns the tasks that are done, then those that are not.
     while not (await asyncio.wait({work}, timeout=POLL_PERIOD_S))[0]:
         if progress:
             yield progress.pop() + b"\n"
@@ -166,7 +169,7 @@ async def _stream_lines(
 
 
 def _answer(run: Callable[..., bytes], log_request: dict[str, Any], path: Path) -> bytes:
-    """The result of a task on a log file, or the error, as JSON."""
+    """The result of a helper's task on a log file, or the error, as JSON."""
     try:
         return read_file(run, log_request, path)
     except InputError as error:
@@ -174,7 +177,7 @@ def _answer(run: Callable[..., bytes], log_request: dict[str, Any], path: Path) 
 
 
 def read_content(run: Callable[..., bytes], log_request: Mapping[str, Any], name: str, content: bytes) -> bytes:
-    """The result of a task on a log's content, which is in a file while the task runs. Raises InputError."""
+    """The result of a helper's task on a log's content, which is in a file while the task runs. Raises InputError."""
     with tempfile.TemporaryDirectory(prefix="log-", dir=visitors_folder()) as folder:
         path = Path(folder, safe_name(name))
         path.write_bytes(content)
@@ -182,5 +185,5 @@ def read_content(run: Callable[..., bytes], log_request: Mapping[str, Any], name
 
 
 def read_file(run: Callable[..., bytes], log_request: Mapping[str, Any], path: Path) -> bytes:
-    """The result of a task on a log file. Raises InputError."""
+    """The result of a helper's task on a log file; `run` starts the task. Raises InputError."""
     return run(path.name, json.dumps({"path": str(path), **log_request}).encode())

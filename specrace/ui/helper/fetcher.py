@@ -110,6 +110,7 @@ def _work(connection: Connection, name: str, offline: str) -> None:
     reported_at = float("-inf")
 
     def on_progress(what: str, done: int, total: int) -> None:
+        """Report bytes `done` of `total`, but not too often; work without a `total` is always reported."""
         nonlocal reported_at
         if time.monotonic() > reported_at + REPORT_PERIOD_S or not total:
             reported_at = time.monotonic()

@@ -17,14 +17,14 @@ from specrace.views.reel import reel_json
 
 # Characters of a visitor's file name in an error message.
 MAX_NAME = 80
-# The facts about a race that its card takes from `Started.about`.
+# The facts about a race that its card takes from its first event (`Started.about`).
 CARD_FACTS = ("question", "date", "model", "parameters", "dtype", "device")
 
 log = logging.getLogger(__name__)
 
 
 class Gallery:
-    """Recorded races: a card and a reel (`specrace.views.reel`) for each.
+    """Recorded races: for each a card, which offers it, and a reel, which the page plays (`specrace.views.reel`).
 
     A recording that cannot be shown is left out and logged. `in_order`: the cards keep the order of the files.
     """

@@ -48,13 +48,15 @@ from specrace.ui.wire import (
     to_json,
 )
 
-# 500 requests take a fifth of this time on two processors. If it runs out, settings are tried on fewer requests, and
-# the answer says so.
+# 500 requests take a fifth of this time on two processors. If the time runs out, settings are tried on fewer requests,
+# and the answer says so.
 TIME_LIMIT_S = 120.0
 TITLES = {name: engine.title for name, engine in ENGINES.items()}
+# The name of specrace among the engines.
 OUR_ENGINE = "specrace"
-# Sizes of the models on offer for a computed cost curve, in billions of parameters.
+# Model sizes for which a cost curve can be computed, in billions of parameters.
 SIZES = (1, 3, 8, 14, 32, 70)
+# Names of cost curves, which say how much longer a forward over k tokens takes than one over a single token.
 MEASURED, ASSUMED = "measured", "assumed-gpu"
 CURVES = {ASSUMED: "a GPU (assumed, not measured)", "assumed-cpu": "a CPU (assumed, not measured)"}
 # The name of a computed (roofline) cost curve: a GPU and a model's size, such as "h100-8b".
@@ -103,10 +105,10 @@ def _recommend(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None
     lanes = candidates(name for engine in TITLES for name in engine_lanes(engine))
     sweep = Sweep.of(lanes, transcripts, CostCurve.from_json(settings["curve"]))
     halving = Halving(sweep, transcripts, pools(lanes, TITLES), batch=settings["batch"])
-    due = 0.0
+    progress_due = 0.0
     for status in halving.run(processes=processors(), until=began + TIME_LIMIT_S):
-        if time.monotonic() > due:
-            due = time.monotonic() + PROGRESS_PERIOD_S
+        if time.monotonic() > progress_due:
+            progress_due = time.monotonic() + PROGRESS_PERIOD_S
             yield to_json(LogLine(progress=_round_progress(status))).encode()
     if not halving.tried:
         raise InputError(f"{path.name} is too long to try settings on; use python -m specrace recommend.")
@@ -130,14 +132,14 @@ def _read(
     limit_category = limit_categories()
     transcripts: list[Transcript] = []
     left_out = ""
-    due = 0.0
+    progress_due = 0.0
     for transcript in file:
         if len(transcripts) == MAX_REQUESTS or time.monotonic() > deadline:
             left_out = f"the page takes {len(transcripts):,} of them"
             break
         transcripts.append(limit_category(transcript))
-        if time.monotonic() > due:
-            due = time.monotonic() + PROGRESS_PERIOD_S
+        if time.monotonic() > progress_due:
+            progress_due = time.monotonic() + PROGRESS_PERIOD_S
             yield to_json(LogLine(progress=LogProgress(len(transcripts)))).encode()
     if not transcripts:
         raise InputError(explain_no_requests(path, file, left_out))
@@ -151,9 +153,11 @@ def _round_progress(status: Round) -> LogProgress:
 
 def _engine_advice(halving: Halving, engine: str, log_name: str) -> EngineAdvice:
     """The advice for one engine."""
+    # Without names, any lane may be recommended.
     lanes = () if engine == OUR_ENGINE else engine_lanes(engine)
     make_recommender = partial(Recommender, curve=halving.curve, names=lanes, batch=halving.batch)
     recommender = make_recommender(halving.finalists(engine))
+    # All settings, on the requests of the first round.
     sample = make_recommender(halving.sample(engine))
     advice = report(recommender, list(sentences(recommender, describe_curve(halving.curve), sample)), engine)
     export = advice["exports"][engine]

@@ -1,6 +1,8 @@
 """Scores a visitor's log without a model: every lane's metrics, and the drafts of some requests token by token.
 
-This runs in a helper process (`helper/process.py`).
+A log holds prompts and the outputs that some model gave. To score a lane, which is a drafter with its options, each
+output is decoded again, as if a target model wrote just its tokens. This runs in a helper process
+(`helper/process.py`).
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ from specrace.ui.wire import LogGroup, LogLane, LogLine, LogProgress, LogRequest
 from specrace.views.detokenize import Detokenizer
 from specrace.views.frames import REJECTED_SHOWN
 
+# The page scores at most this many requests of a log, and for at most this time.
 MAX_REQUESTS = 2000
 TIME_LIMIT_S = 120.0
 # After this number of different categories, all others are counted together, as OTHERS.
 MAX_CATEGORIES = 20
 OTHERS = "other categories"
+# Characters of the name of a request or a category.
 MAX_NAME = 80
 # Requests whose drafts are shown: the first ones of the log, and each lane's best and worst.
 NUM_FIRST_KEPT = 20
@@ -65,7 +69,7 @@ class LogTokenizer:
     def __init__(self, source: str, *, decodes_ids: bool) -> None:
         self._source = source
         self._decodes_ids = decodes_ids
-        # Whether it has tokenized any text of the log; and any text of the latest request.
+        # Whether it has tokenized any text of the log, and whether any of the latest request.
         self.used = False
         self._used_for_latest = False
 
@@ -101,6 +105,7 @@ class LogTokenizer:
             return [f" #{token}" for token in ids]
         detokenizer = Detokenizer(self._tokenizer.decode)
         parts = detokenizer.feed(ids)
+        # The text after the last complete character is held back until `flush`.
         return [*parts[:-1], parts[-1] + detokenizer.flush()] if parts else []
 
     def piece(self, token: int, *, fits: bool) -> str:
@@ -109,6 +114,7 @@ class LogTokenizer:
 
     @cached_property
     def _piece(self) -> Any:
+        """The function that decodes one id; it remembers its results."""
         return cache(lambda token: self._tokenizer.decode([token]))
 
 
@@ -116,7 +122,8 @@ class LogTokenizer:
 class KeptRequest:
     """A request kept for viewing: the end of its prompt, the first tokens of its output, and each lane's steps.
 
-    `tau`: each lane's tokens per step. `fits`: whether the ids are the log's tokenizer's, so that it can decode them.
+    `about`: the fields of `LogRequest` from `number` to `prompt_tokens`. `tau`: each lane's tokens per step. `fits`:
+    whether the log's tokenizer can decode the ids.
     """
 
     about: dict[str, Any]
@@ -134,8 +141,10 @@ class KeptRequest:
     def shown(self, tokenizer: LogTokenizer) -> LogRequest:
         """The request as the page shows it. Its output is cut in half until the JSON fits into MAX_SHOWN_BYTES."""
         num_tokens = len(self.output)
-        while len(json.dumps(texts := self._texts(tokenizer, num_tokens))) > MAX_SHOWN_BYTES and num_tokens > 1:
+        texts = self._texts(tokenizer, num_tokens)
+        while num_tokens > 1 and len(json.dumps(texts)) > MAX_SHOWN_BYTES:
             num_tokens //= 2
+            texts = self._texts(tokenizer, num_tokens)
         return LogRequest(**self.about, tau=self.tau, **texts)
 
     def _texts(self, tokenizer: LogTokenizer, num_tokens: int) -> dict[str, Any]:
@@ -148,6 +157,7 @@ class KeptRequest:
                 if position >= num_tokens:
                     break
                 lane.append([accepted, drafted, [tokenizer.piece(token, fits=self.fits) for token in rejected]])
+                # The target's own token follows the accepted ones.
                 position += accepted + 1
             lanes.append(lane)
         return {
@@ -180,8 +190,8 @@ class _LaneSteps:
         self.position += len(step.emitted)
         if len(self.shown) < MAX_SHOWN_TOKENS:
             branch = step.rejected_branch[:REJECTED_SHOWN]
-            tokens = tuple(step.tree.tokens[node] for node in branch)
-            self.shown.append((step.accepted, step.tree.num_draft, tokens))
+            rejected = tuple(step.tree.tokens[node] for node in branch)
+            self.shown.append((step.accepted, step.tree.num_draft, rejected))
 
 
 class LogScores:
@@ -208,6 +218,7 @@ class LogScores:
             steps[lane].add(step)
 
         transcript = self._limit_category(transcript)
+        # How many outputs so far loop: they contain the same tokens many times in a row.
         looping_before = self.board.looping
         self.board.add(transcript, watch)
         for lane, lane_steps in steps.items():
@@ -235,7 +246,7 @@ class LogScores:
                 **self._acceptance[lane.name].summary(),
                 tau_low=low,
                 tau_high=high,
-                tenths=[(steps, rejected, none) for steps, rejected, none in self._tenths[lane.name].tolist()],
+                tenths=[(steps, rejected, no_draft) for steps, rejected, no_draft in self._tenths[lane.name].tolist()],
             )
             for lane, (low, high) in zip(self.board.lanes, self._intervals(), strict=True)
         ]
@@ -245,6 +256,7 @@ class LogScores:
             "outputs": board.outputs,
             "looping": board.looping,
             "lanes": lanes,
+            # What the engine that answered counted itself, if the log says so.
             "measured": [
                 MeasuredGroup(row["category"], row["outputs"], row["tau"], row["tau_high"])
                 for row in board.measured.rows()
@@ -256,7 +268,7 @@ class LogScores:
         """Each lane's bootstrap interval of tokens per step over requests; (None, None) for a single request."""
         if len(self._counts) < 2:
             return [(None, None)] * len(self.board.lanes)
-        draws = resamples(len(self._counts), 0)
+        draws = resamples(len(self._counts), seed=0)
         tokens, *steps = np.array(self._counts).T
         return [ratio_interval(draws, tokens, lane_steps) for lane_steps in steps]
 
@@ -301,9 +313,9 @@ def _rank(lane: int, request: KeptRequest) -> tuple[float, int]:
 def score_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
     """Yield progress, then return the scores, both as JSON. An InputError does not show this machine's paths.
 
-    `log_request` is JSON: the log's "path"; the "lanes" and their "options" (may be missing); a table's "columns"; the
-    "tokenizer", the "name" by which visitors know it, and "decodes_ids" as in `LogTokenizer`; "shown": whether the
-    answer has requests to show (default true).
+    The first argument, which all tasks of a helper have, is not used. `log_request` is JSON: the log's "path"; the
+    "lanes" and their "options" (may be missing); a table's "columns"; the "tokenizer", the "name" by which visitors
+    know it, and "decodes_ids" as in `LogTokenizer`; "shown": whether the answer has requests to show (default true).
     """
     settings = json.loads(log_request)
     with explain_to_visitor(settings):
@@ -335,7 +347,7 @@ def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes
     lanes = [ScoredLane.of(name, options.get(method_of(name).name, {})) for name in settings["lanes"]]
     scores = LogScores(lanes, tokenizer, time.monotonic() + TIME_LIMIT_S)
     size = path.stat().st_size
-    due = 0.0
+    progress_due = 0.0
     left_out = ""
     for transcript in file:
         if scores.board.outputs == MAX_REQUESTS:
@@ -346,16 +358,16 @@ def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes
         except _OutOfTimeError:
             left_out = f"the page scores for {TIME_LIMIT_S:g} seconds"
             break
-        if time.monotonic() > due:
-            due = time.monotonic() + PROGRESS_PERIOD_S
+        if time.monotonic() > progress_due:
+            progress_due = time.monotonic() + PROGRESS_PERIOD_S
             share = file.bytes_read / size if size else 0.0
             yield to_json(LogLine(progress=LogProgress(scores.board.outputs, share))).encode()
     if not scores.board.outputs:
         raise InputError(explain_no_requests(path, file, left_out))
-    name, title = file.describe()
+    format_name, format_title = file.describe()
     result = ScoredLog(
-        format=name,
-        title=title,
+        format=format_name,
+        title=format_title,
         tokenizer=settings["name"] if tokenizer.used else "",
         left_out=left_out,
         skipped=file.skipped,

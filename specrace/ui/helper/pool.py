@@ -56,9 +56,10 @@ class HelperPool:
         self._waiting: list[_Turn] = []
         self._running: list[_Turn] = []
         self._idle: list[HelperProcess] = []
-        # (visitor,) or (visitor, visit) -> the number of its latest turn, the latest last.
+        # (visitor,) or (visitor, visit) -> the number of its latest turn; the latest comes last.
         self._served: OrderedDict[tuple[str, ...], int] = OrderedDict()
         self._numbers = count(1)
+        # When a task ended last, on the monotonic clock.
         self._ended_at = -inf
         # There are more threads than tasks, so that a task beyond MAX_TASKS is refused, and does not wait for a thread.
         self.threads = ThreadPoolExecutor(2 * MAX_TASKS, thread_name_prefix="helper")
@@ -168,8 +169,9 @@ class HelperPool:
         ]
 
         def rank(turn: _Turn) -> tuple[int, int, int]:
-            last, last_of_visit = self._served.get((turn.visitor,), 0), self._served.get((turn.visitor, turn.visit), 0)
-            return processes[turn.visitor], last, last_of_visit
+            last_of_visitor = self._served.get((turn.visitor,), 0)
+            last_of_visit = self._served.get((turn.visitor, turn.visit), 0)
+            return processes[turn.visitor], last_of_visitor, last_of_visit
 
         return min(eligible, key=rank, default=None)
 
@@ -187,17 +189,17 @@ class HelperPool:
             self._served.popitem(last=False)
 
     def _end_longest(self, waiting: _Turn) -> None:
-        """If all processes are taken, end the longest-running task of a visitor who has more than the waiting one.
+        """If all processes are taken, end a task of a visitor who has more of them than the visitor of `waiting`.
 
-        Only tasks whose turn has lasted `turn_s` are ended, one at a time.
+        Of such tasks the one that has run longest is ended, and only after `turn_s`; one task at a time.
         """
         if len(self._running) < self._max_processes or any(turn.is_over for turn in self._running):
             return
         processes = self._count_processes()
         latest_beginning = time.monotonic() - self._turn_s
-        num_processes = processes[waiting.visitor]
+        fair_share = processes[waiting.visitor]
         too_long = [
-            turn for turn in self._running if turn.began <= latest_beginning and processes[turn.visitor] > num_processes
+            turn for turn in self._running if turn.began <= latest_beginning and processes[turn.visitor] > fair_share
         ]
         if too_long:
             min(too_long, key=lambda turn: turn.began).is_over = True

@@ -7,8 +7,9 @@ import os
 
 # The environment variable that sets the niceness of helper processes, for machines on which nobody watches a race.
 NICENESS = "SPECRACE_HELPER_NICE"
-# Gets about a tenth of the processor time that a process of normal priority gets. Beside two processes that never
-# wait, reading a document of one line took 10 s; with niceness 19, the lowest priority, it took more than 280 s.
+# With this niceness a process gets about a tenth of the processor time of one with normal priority. Beside two
+# processes that never wait, reading a document of one line took 10 s; with niceness 19, the lowest priority, it took
+# more than 280 s.
 DEFAULT = 10
 
 

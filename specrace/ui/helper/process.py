@@ -30,7 +30,8 @@ from specrace.ui.server.http_server import configure_logging
 # A task under way: yields its progress, returns its result.
 RunningTask = Generator[bytes, None, bytes]
 OnProgress = Callable[[bytes], None]
-# Name -> task. Its arguments are a name for error messages, and its input: a recording's content, or JSON with paths.
+# Name -> task. A task's arguments are a file name for error messages ("" if it needs none), and its input: a
+# recording's content, or JSON that names files.
 TASKS: dict[str, Callable[[str, bytes], bytes | RunningTask]] = {
     "recording": open_recorded,
     "share": compress_recorded,
@@ -138,7 +139,7 @@ class HelperProcess:
 def _single_threaded() -> Iterator[None]:
     """Make libraries use one thread in a process that is started inside the `with` block.
 
-    With one for each processor, the threads' stacks and buffers would use up the memory that the process may have.
+    With a thread for each processor, the threads' stacks and buffers would use up the memory that the process may have.
     """
     former = {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     os.environ.update(dict.fromkeys(former, "1"))
@@ -168,12 +169,12 @@ def _serve(connection: Connection) -> None:
                 connection.send_bytes(PROGRESS)
                 connection.send_bytes(progress)
 
-            for part in _answer(task, name, connection.recv_bytes(), send_progress):
-                connection.send_bytes(part)
+            for message in _answer(task, name, connection.recv_bytes(), send_progress):
+                connection.send_bytes(message)
 
 
 def _answer(task: str, name: str, content: bytes, on_progress: OnProgress) -> tuple[bytes, bytes]:
-    """Run a task. Returns "done" and its result, or "refused" and the reason."""
+    """Run a task. Returns the last two messages: "done" and its result, or "refused" and the reason."""
     try:
         result = TASKS[task](name, content)
         if not isinstance(result, bytes):

@@ -89,10 +89,13 @@ async def _read_recording(request: Request, task: str, helper: HelperPool, visit
 async def _run_while_connected(request: Request, task: str, helper: HelperPool, path: Path) -> bytes:
     """The result of a helper's task on a file. Stops the task if the page disconnects. Raises InputError."""
     page_left = threading.Event()
-    name, visitor, visit = request.query_params.get("name", ""), visitor_key(address_of(request)), path.parent.name
+    name, visitor = request.query_params.get("name", ""), visitor_key(address_of(request))
+    # Each stored body has a folder of its own, whose name serves as the id of a visit.
+    visit = path.parent.name
     run = partial(helper.run, task, name, path, stop=page_left.is_set, visitor=visitor, visit=visit)
     reading = asyncio.get_running_loop().run_in_executor(helper.threads, run)
     try:
+        # `wait` returns the tasks that are done, then those that are not.
         while not (await asyncio.wait({reading}, timeout=DISCONNECT_PERIOD_S))[0]:
             if await request.is_disconnected():
                 page_left.set()

@@ -31,7 +31,9 @@ class _Share:
 
 
 class Shares:
-    """The races that a server keeps for `hours`, each as a compressed reel in a file. `clock` returns seconds.
+    """The races that a server keeps for `hours`. `clock` returns seconds.
+
+    Each is a file with a compressed reel, which is the JSON that the page plays (`specrace.views.reel`).
 
     If there is no room, the visitor whose races take the most room loses the oldest of them, so nobody can push out
     everybody else's. The files are in the server's folder for visitors' files, which is removed when the server ends.

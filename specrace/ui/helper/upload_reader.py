@@ -25,8 +25,8 @@ class Upload:
     """The documents that were read from a visit's uploaded files.
 
     `skipped`: a sentence for each file left out. `examples`: questions about the documents. `content` is JSON:
-    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place, code], ...]};
-    a passage's fields are those of `Passage`.
+    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place, code], ...]},
+    where the last four are fields of `Passage`.
     """
 
     files: tuple[str, ...]

@@ -1,4 +1,7 @@
-"""The workbenches on visitors' own documents: indexed in memory, and forgotten when the visitor leaves."""
+"""Workbenches on visitors' own documents, which are indexed in memory and forgotten when the visitor leaves.
+
+A workbench is a model, documents and their retriever, ready to race.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +63,13 @@ class VisitWorkbenches:
             raise InputError(f"{len(files)} files were uploaded; upload at most {MAX_UPLOAD_FILES}.")
         reading = self._reading[visit] = object()
         try:
-            first_line, _, content = self._read(json.dumps(list(files)).encode(), address, call or visit).partition(
-                b"\n"
-            )
+            answer = self._read(json.dumps(list(files)).encode(), address, call or visit)
         finally:
             # Nothing is stored if the visitor has left, or has sent other files, meanwhile.
             is_latest = self._reading.get(visit) is reading
             if is_latest:
                 del self._reading[visit]
+        first_line, _, content = answer.partition(b"\n")
         facts = json.loads(first_line)
         upload = Upload(tuple(files), facts["num_passages"], tuple(facts["skipped"]), tuple(facts["examples"]), content)
         if is_latest:
@@ -96,7 +98,7 @@ class VisitWorkbenches:
     def num_passages(self, visit: str) -> int | None:
         """How many passages the visit's documents have; None if it has no documents.
 
-        Before the first race this may be too low: only then are passages split that are too long for the embedder.
+        Before the first race this may be too low: passages that are too long for the embedder are not split yet.
         """
         upload, workbench = self._visits.get(visit, (None, None))
         if workbench is not None:

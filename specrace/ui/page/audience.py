@@ -1,4 +1,7 @@
-"""Polls of the audience: the page on stage opens a poll, and phones that follow its link or QR code vote for a lane."""
+"""Polls of the audience: the page on stage opens a poll, and phones that follow its link or QR code vote for a lane.
+
+A lane is one of the methods that race. The poll asks which lane will win.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; font-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# What `secrets.token_urlsafe` may return: a voter's id.
 TOKEN = re.compile(r"[\w-]{16,64}")
 
 
@@ -132,6 +136,7 @@ class Audience:
         while len(self._polls) > MAX_POLLS:
             self._polls.popitem(last=False)
         link = f"{parts.scheme}://{parts.netloc}{self.root_path}{AUDIENCE}/{code}"
+        # With error correction "m", a code with up to 15 % of it damaged can be read.
         rows = ["".join(map(str, row)) for row in segno.make(link, error="m", micro=False).matrix]
         return OpenedPoll(code, poll.key, link, rows)
 
@@ -150,6 +155,7 @@ class Audience:
         lanes, winner = body.get("lanes"), body.get("winner")
         if not isinstance(lanes, list) or not 1 <= len(lanes) <= MAX_PAGE_LANES or not all(map(_is_title, lanes)):
             raise InputError(f"A poll has 1 to {MAX_PAGE_LANES} lanes.")
+        # `isinstance` would accept True and False as numbers.
         if winner is not None and (type(winner) is not int or not 0 <= winner < len(lanes)):
             raise InputError("There is no such lane.")
         question, hues = body.get("question", ""), body.get("hues", [])

@@ -46,7 +46,8 @@ def button_text(upload: Upload | None) -> str:
     """The button's text, with the number of the visitor's documents in use, if any."""
     if upload is None:
         return BUTTON
-    names = {passage.document for passage in upload.parse()[1]}
+    _, passages = upload.parse()
+    names = {passage.document for passage in passages}
     return f"{BUTTON}: {len(names)}"
 
 

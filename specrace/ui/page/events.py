@@ -26,7 +26,7 @@ REPEAT_S, REPEAT_RUNS = 20.0, 12
 
 
 class PageEvents:
-    """The handlers of the events of a page that races. Gradio's session hash identifies a visit."""
+    """The handlers of a racing page's events. Gradio's session hash identifies a visit (one opening of the page)."""
 
     def __init__(self, backend: Backend, examples: Sequence[str]) -> None:
         self._backend = backend
@@ -36,7 +36,11 @@ class PageEvents:
         self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, servers: Any, reference: Any,
         request: gr.Request, lanes: Any, *values: Any,
     ) -> str:  # fmt: skip
-        """Put the requested race in the queue. Returns JSON with the key by which the page can watch it."""
+        """Put the requested race in the queue. Returns JSON with the key by which the page can watch it.
+
+        The arguments are the values of the question, the files and `Panel.inputs`; Gradio inserts `request`. `values`
+        are those of the settings, then of the lanes' options.
+        """
         queue = self._backend.worker.queue
         until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
 
@@ -59,6 +63,7 @@ class PageEvents:
         returned job has ended, with the reason as its error. Raises InputError for a wrong value or over a limit.
         """
         question, model, dtype, servers, reference, lanes, *values = fields
+        # The settings come first; the lanes' options follow.
         settings = dict(zip(race_request.OFFERED, values, strict=False))
         options = settings_panel.read_options(values[len(settings) :])
         race = self._backend.read_request(
@@ -88,7 +93,7 @@ class PageEvents:
         workbench = self._backend.worker.loading.workbench
         if workbench is None:
             raise InputError("The server's documents are not read yet; try again when the model is ready.")
-        # A sample of documents at equal distances: there may be millions.
+        # A sample of documents at equal distances, because there may be millions.
         documents = workbench.documents
         return suggest_questions(documents[:: max(1, len(documents) // NUM_SUGGESTED)][:NUM_SUGGESTED], NUM_SUGGESTED)
 

@@ -67,6 +67,7 @@ class Page(gr.Blocks):
             # A tool's call has no Gradio session: its reader's key (`guard.reader_of`) takes the session hash's place.
             kwargs["request"] = gr.Request(request, session_hash=request.scope.get(READER))
         try:
+            # Check each value, at any depth, that stands for a file.
             gradio_client.traverse(inputs, _check_file, _is_file)
             if block_fn.fn is None:
                 raise InputError(
@@ -129,7 +130,7 @@ class CatchErrors:
 
 
 def _may_read(scope: Scope) -> bool:
-    """Whether a request may go on. One that asks for an event's answer may not if no answer will come.
+    """Whether a request may be passed to Gradio. One for an event's answer may not if no answer will come.
 
     If the answer was read before, Gradio would keep the connection open without end; if there is no such event, it
     would cut the connection off.
@@ -198,6 +199,7 @@ def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> 
 class DiskForm(MultiPartParser):
     """Writes a form's files to disk; Starlette's own parser keeps up to 1 MB of each in memory."""
 
+    # In bytes: a larger file is on disk, not in memory.
     spool_max_size = 1
 
     @classmethod
@@ -231,8 +233,8 @@ def _is_file(value: Any) -> bool:
 
 
 def _check_file(file: dict[str, Any]) -> dict[str, Any]:
-    # Otherwise Gradio would download a URL, and read any file of the server: it checks paths only on a page that was
-    # launched, but this one is mounted.
+    # Without this check Gradio would download a URL and, on a page that is mounted instead of launched, read any file
+    # of the server.
     is_valid = isinstance(file["path"], str) and isinstance(file["meta"], dict)
     if not is_valid or not Path(file["path"]).resolve().is_relative_to(Path(get_upload_folder()).resolve()):
         raise InputError(NOT_UPLOADED)

@@ -23,6 +23,7 @@ from specrace.ui.server.guard import API, hold_page
 from specrace.ui.server.proxy_path import describe_link
 from specrace.ui.server.visitors import LOGINS_PER_MINUTE, Visitors
 
+# How often Gradio looks for events in its queue.
 QUEUE_PERIOD_S = 0.04
 # By default Gradio keeps 10,000 sessions, each with a copy of the page's configuration (0.2 MB). If a dropped session
 # is used again, Gradio creates a new one.
@@ -59,6 +60,7 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
     find_queued = server.get_block_fn_from_endpoint_name
 
     def find_unqueued(name: str) -> Any:
+        # Gradio calls a function in this process only if the function does not use the queue.
         function = copy.copy(find_queued(name))
         function.queue = False
         return function
@@ -92,12 +94,12 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
 
 
 def is_pending(app: Any, event: str) -> bool:
-    """Whether the answer to an event of Gradio's queue is still to be read."""
+    """Whether the answer to an event of Gradio's queue has not been read yet; `event` is the event's id."""
     return any(event in ids for ids in app.get_blocks()._queue.pending_event_ids_session.values())
 
 
 class EarlyHead:
-    """ASGI middleware that inserts HTML at the start of the page's head, and its description for sites that link to it.
+    """ASGI middleware that inserts HTML at the start of the page's head, and a description for sites that link to it.
 
     Script modules run in the order of the HTML, and Gradio's option `head` would put ours after Gradio's own.
     """

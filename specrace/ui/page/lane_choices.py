@@ -1,6 +1,7 @@
 """The lanes that a visitor can choose: a box for each of our methods, and one for each lane that a visitor adds.
 
-An added lane is another engine's drafter, or a method once more with other options (`specrace.engine.lane_name`).
+A lane is a drafting method with its options. An added lane is another engine's drafter, or a method once more with
+other options, which are in the lane's name (`specrace.engine.lane_name`).
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ def add_lane(lanes: Any, method: Any, text: Any) -> tuple[Any, Any]:
 
     `text`: the lane's options, such as "n=3, prefix=2".
     """
-    parts = [part.strip() for part in str(text or "").replace(":", ",").split(",") if part.strip()]
-    name = ":".join([str(method or ""), *(part.replace(" ", "") for part in parts)])
+    # Options may also be separated by colons, as in the name of a lane: "trie:n=3:prefix=2".
+    options = [option.strip() for option in str(text or "").replace(":", ",").split(",") if option.strip()]
+    name = ":".join([str(method or ""), *(option.replace(" ", "") for option in options)])
     update = _with_lane(lanes, name)
     return (gr.skip(), gr.skip()) if update is None else (update, "")
 
@@ -111,7 +113,7 @@ def build_duplicator(method: Method, lanes: gr.CheckboxGroup, fields: Sequence[g
 
 
 def _with_lane(lanes: Any, name: str) -> Any:
-    """The update of the boxes with one more lane; None, with the reason shown, if it cannot be added."""
+    """The update of the boxes with one more lane; None if it cannot be added, and then the reason is shown."""
     try:
         return choose(check_lanes([*(lanes or ()), name]))
     except InputError as error:

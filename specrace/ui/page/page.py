@@ -52,6 +52,7 @@ DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
 ANNOUNCE_REQUEST = "() => specrace.announceRequest()"
 TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
 FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
+# The options of events that are not endpoints for programs, and that show no progress bar.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # The options of events without a limit on how many are handled at a time. Gradio's preprocessing is left out, because
 # it would copy each upload to a temporary file.
@@ -60,7 +61,10 @@ UNLIMITED: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": F
 
 @dataclass(frozen=True)
 class Components:
-    """The components that the events of a page that races read and set."""
+    """The components that the page's events read and set, on a page that can race.
+
+    `fetching`: the line about a model that is being fetched, and the button that races with this model.
+    """
 
     question: gr.Textbox
     race: gr.Button
@@ -108,7 +112,7 @@ def build_page(
         if fetcher is not None:
             line = FetchLine(fetcher, models, next(iter(examples), ""))
             _connect_fetching(page, parts, line, events)
-        # Not Gradio's `cancels`, which would cancel the race's event: the results so far have yet to arrive.
+        # Gradio's `cancels` is not used: it would cancel the race's event before the results so far have arrived.
         stop.click(events.stop, None, None, queue=False, **QUIET)
         documents_button.click(None, None, None, js=documents_panel.TOGGLE, **QUIET)
         _connect_settings(page, parts, events, has_servers=bool(backend.servers.names))
@@ -138,8 +142,9 @@ def _build_settings(backend: Backend, opening_preset: settings_panel.Preset | No
 def _connect_start(parts: Components, events: PageEvents) -> None:
     """Let the race button, the Enter key in the question, the examples and lists of questions start a race."""
     inputs = [parts.question, parts.documents.files, *parts.panel.inputs]
+    _, race_fetched = parts.fetching
     examples = [button.click for button in parts.examples]
-    presses = [parts.race.click, parts.question.submit, parts.fetching[1].click, *examples]
+    presses = [parts.race.click, parts.question.submit, race_fetched.click, *examples]
     gr.on(presses, None, None, None, js=ANNOUNCE_REQUEST, queue=False, **QUIET)
     gr.on([parts.race.click, parts.question.submit], events.start, inputs, parts.stage, **UNLIMITED)
     for button in parts.examples:
@@ -150,7 +155,7 @@ def _connect_start(parts: Components, events: PageEvents) -> None:
 
 
 def _connect_settings(page: gr.Blocks, parts: Components, events: PageEvents, *, has_servers: bool) -> None:
-    """Let a button open the settings. The page asks whether the servers answer when it loads, and at this button."""
+    """Let a button open the settings. When the page loads, and at this button, it asks whether the servers answer."""
     parts.settings.click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
     if has_servers:
         moments = [page.load, parts.settings.click]
@@ -163,7 +168,8 @@ def _connect_fetching(page: gr.Blocks, parts: Components, line: FetchLine, event
     shown = [*parts.fetching, parts.panel.model, clock]
     gr.on([page.load, clock.tick], line.update, None, shown, queue=False, **QUIET)
     outputs = [parts.question, parts.panel.model, *parts.fetching]
-    chosen = parts.fetching[1].click(line.choose, parts.question, outputs, queue=False, **QUIET)
+    _, race_fetched = parts.fetching
+    chosen = race_fetched.click(line.choose, parts.question, outputs, queue=False, **QUIET)
     chosen.then(events.start, [parts.question, parts.documents.files, *parts.panel.inputs], parts.stage, **UNLIMITED)
 
 
@@ -301,8 +307,8 @@ def _replay_routes(visitors: Visitors, shares: Shares | None) -> list[Route]:
 
 def _recording_routes(work: OtherWork, visitors: Visitors, shares: Shares | None) -> list[Route]:
     """Routes for visitors' recordings and, if the server keeps races, for short links."""
-    kept = [] if shares is None else share_routes(work.files, visitors, shares)
-    return [recording_route(work.files, visitors), *kept]
+    short_links = [] if shares is None else share_routes(work.files, visitors, shares)
+    return [recording_route(work.files, visitors), *short_links]
 
 
 def _build_top_bar(*, takes_files: bool) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button, gr.Button]:
@@ -339,9 +345,10 @@ def _build_examples(examples: Sequence[str]) -> list[gr.Button]:
 def _build_stage(
     gallery: Gallery, *, takes_files: bool, only_replay: bool = False, num_offered: int | None = None
 ) -> gr.HTML:
-    """The stage. `takes_files`: whether visitors may open recordings; `only_replay`: whether there is no model.
+    """The stage, where races are shown. `only_replay`: whether there is no model to race with.
 
-    The first `num_offered` races of the gallery play while no visitor acts; None: all.
+    `takes_files`: whether visitors may open recordings. While no visitor acts, the first `num_offered` races of the
+    gallery play; None: all.
     """
     offered = len(gallery.cards) if num_offered is None else num_offered
     settings = StageSettings(describe_methods(), list(DEFAULT_LANES), gallery.cards, only_replay, takes_files, offered)

@@ -13,7 +13,7 @@ from specrace.drafters import find_method, native_methods
 from specrace.ui.page import lane_choices
 from specrace.ui.page.settings_panel import COMMON, Panel, recommended_preset
 
-# JavaScript: one returns the settings to set, as JSON; the other races once they are set.
+# JavaScript: TAKE returns the recommended settings as JSON; RACE starts a race once the fields are filled with them.
 TAKE, RACE = "() => [specrace.takeRecommended()]", "() => specrace.raceRecommended()"
 # Characters of the settings that are read. A lane's settings are short, but a client may send any text.
 MAX_CHARACTERS = 2000
@@ -31,9 +31,9 @@ def connect_recommended(question: gr.Textbox, panel: Panel, options: dict[str, A
 
 
 def choose_recommended(text: Any) -> list[Any]:
-    """The values of the panel's fields for {"method": ..., "num_draft": ..., "options": {...}}; others are unchanged.
+    """The values of the panel's fields for `text`, JSON as {"method": ..., "num_draft": ..., "options": {...}}.
 
-    Raises InputError for anything else.
+    Fields that the settings do not concern stay unchanged. Raises InputError for any other text.
     """
     preset = recommended_preset(_parse(text))
     common = preset.common | {"lanes": lane_choices.choose(preset.common["lanes"])}

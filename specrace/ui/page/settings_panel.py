@@ -1,4 +1,7 @@
-"""The panel "Lanes and settings": components for settings and for lanes' options, and presets that fill them."""
+"""The panel "Lanes and settings": components for settings and for lanes' options, and presets that fill them.
+
+A lane is a drafting method with its options, which takes part in a race.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,7 @@ PRESETS = (
 
 def opening_values(preset: Preset | None, max_tokens: int) -> dict[str, Any]:
     """The common settings, by name, on a page that opens with `preset`, or with the defaults if it is None."""
+    # The values begin with those of COMMON; the lanes' options, which follow, are left out.
     return dict(zip(COMMON, preset_values(preset or Preset("", "", {}, {}), max_tokens), strict=False))
 
 
@@ -74,7 +78,10 @@ def recommended_preset(settings: Mapping[str, Any]) -> Preset:
 
 @dataclass(frozen=True)
 class Panel:
-    """The panel's components: `common` in the order of COMMON, `options` by (lane, option)."""
+    """The panel's components: `common` in the order of COMMON, `options` by (lane, option).
+
+    `reference`: what the servers are compared with. `health`: lines that say whether the servers answer.
+    """
 
     common: list[gr.components.Component]
     model: gr.Dropdown
@@ -147,7 +154,10 @@ def lane_style() -> str:
 
 
 def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
-    """The values of the common settings, then of every lane's options: the preset's or, where it has none, defaults."""
+    """The values of the common settings, then of every lane's options: the preset's or, where it has none, defaults.
+
+    More new tokens than the server's limit, `max_tokens`, are cut down to it.
+    """
     common = DEFAULTS | preset.common
     common["max_new_tokens"] = min(common["max_new_tokens"], max_tokens)
     values = [common[name] for name in COMMON]
@@ -191,9 +201,10 @@ def _list_titles(lanes: Iterable[str]) -> str:
 
 
 def _servers_fields(names: Sequence[str]) -> tuple[gr.CheckboxGroup, gr.Dropdown, gr.HTML]:
-    """The fields of the operator's servers: boxes, as many ticked as fit beside the default lanes; reference; health.
+    """The fields of the operator's servers: boxes, the choice of a reference, and lines about the servers' health.
 
-    With one server there is no other server to compare it with, so the choice of a reference is hidden.
+    As many boxes are ticked as servers fit beside the default lanes. With one server there is no other server to
+    compare it with, so the choice of a reference is hidden.
     """
     field = gr.CheckboxGroup(
         list(names),
@@ -229,12 +240,12 @@ def _setting_field(setting: Setting) -> gr.components.Component:
         choices = [(choice.capitalize(), choice) for choice in setting.choices]
         return gr.Radio(choices, value=setting.default, label=setting.label, info=setting.help)
     low, high = setting.bounds(shared=True)
-    # Nobody needs to know the bounds of a seed.
+    # Only the seed has such a large bound, which nobody needs to know.
     info = setting.help if high > 1e6 else f"{setting.help} {low:g} to {high:g}."
     texts: dict[str, Any] = {"label": setting.label, "info": info}
     if setting.default is None:
         return gr.Textbox("auto", max_lines=1, **texts)
-    # Without minimum and maximum: Gradio's refusal would not name the field; that of `Setting.check` does.
+    # The field has no minimum and maximum: Gradio's refusal would not name the field; that of `Setting.check` does.
     return gr.Number(min(setting.default, high), step=setting.step, **texts)
 
 

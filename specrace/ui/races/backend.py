@@ -1,4 +1,4 @@
-"""The objects that the events, endpoints and routes of a page that races share."""
+"""What the events, endpoints and routes of a racing page share: the worker, its models, and visitors' documents."""
 
 from __future__ import annotations
 

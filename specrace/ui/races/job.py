@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """A race that waits, runs or has ended. The worker's thread appends to `events`.
+    """A race that waits, runs or has ended. The worker's thread appends to `events`. `visit`: the page or API client.
 
     A page's race (`for_page`) also collects the `parts` of its reel (`specrace.views.reel`), as pairs of a kind (see
     PARTS) and JSON; the page's stream removes them. The page claims its race by `key`. With `is_race` False the job is
@@ -62,8 +62,10 @@ class Job:
         self.visit = visit
         self.events: list[Event] = []
         self.parts: deque[tuple[str, str]] = deque()
+        # Why it failed, in a sentence, and the latest line about its preparation; "" if there is none.
         self.error = ""
         self.message = ""
+        # The moment by which a page must claim it (`JobQueue.offer`), on the monotonic clock.
         self.claim_deadline = inf
         self._reel = ReelParts(number) if for_page else None
         self._run = run
@@ -71,9 +73,11 @@ class Job:
         self._telemetry = telemetry
         self._requested_at = time.monotonic()
         self._result: Finished | None = None
+        # What `_run` yields; None before the job's first turn.
         self._items: Iterator[Event | str] | None = None
         # The request's context, which tells ZeroGPU whose quota the race uses.
         self._context = copy_context()
+        # How long the job may still run; during its turn, `_deadline` is the moment at which that time is up.
         self._remaining_s = RACE_LIMIT_S
         self._deadline = inf
         # When the race began, on the monotonic clock; 0 before that.

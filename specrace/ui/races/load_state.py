@@ -1,4 +1,4 @@
-"""The loading of the server's workbench: its progress and its result."""
+"""The loading of the server's workbench (a model, documents and their retriever): its progress and its result."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ class ModelChoices:
 
     `has_heads`: whether the server's default model has trained heads; `has_draft_model`: whether it has a draft model.
 
-    The default model always stays loaded. The model that a visitor chose last also stays loaded, in a workbench on the
-    server's documents, until another one is chosen.
+    The default model always stays loaded. The model that a visitor chose last also stays loaded, in a workbench (the
+    model with the server's documents), until another one is chosen.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class ModelChoices:
         if self._chosen is not None and self._choice == choice:
             about = self._chosen.target.describe()
         elif model or dtype:
+            # The default dtype of another model is not known before it is loaded.
             about |= {"model": model or about["model"], "dtype": dtype or ("" if model else about["dtype"])}
         facts = [str(about[name]) for name in ("model", "dtype", "device") if about[name]]
         num_passages = workbench.num_passages if uploaded_passages is None else uploaded_passages

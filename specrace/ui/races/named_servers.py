@@ -1,4 +1,7 @@
-"""The servers that the operator named. Visitors choose among their names; no address comes from a visitor."""
+"""The servers, running engines such as vLLM, that the page's operator named for races.
+
+Visitors choose among their names; no address comes from a visitor.
+"""
 
 from __future__ import annotations
 

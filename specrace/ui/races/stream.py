@@ -1,5 +1,7 @@
 """Streams a race to its page: the parts of its reel (`specrace.views.reel`), in batches at a steady rate.
 
+A reel is the JSON that the page plays. Its parts are a head, the steps of the lanes, an end, and repeats.
+
 The messages are server-sent events on a route of their own. As values of a Gradio component they would cost the server
 and the browser about ten times as much processor time, and slow down a race on the same machine.
 """
@@ -28,7 +30,7 @@ from specrace.ui.server.guard import RACE
 from specrace.ui.wire import AgainMessage, EndMessage, HeadMessage, NoteMessage, StepMessage, to_json
 from specrace.views.frames import report
 
-# The time between two batches.
+# The time between two batches of messages.
 PERIOD_S = 1 / 18
 # A race's steps are held back for this long after its first part. A race that ends sooner is sent in one piece, so that
 # the page knows its length from the start.
@@ -86,9 +88,11 @@ async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
                 held_until = time.monotonic() + HOLD_S
             for message in take_messages(job, held=not done and time.monotonic() < held_until):
                 yield message
-            if held_until == inf and not done and (text := describe_wait(worker, job)) != last_note:
-                last_note = text
-                yield note(job, "waiting", text)
+            if held_until == inf and not done:
+                text = describe_wait(worker, job)
+                if text != last_note:
+                    last_note = text
+                    yield note(job, "waiting", text)
             if done or worker.queue.closing:
                 break
             due = max(due + PERIOD_S, time.monotonic())
@@ -107,12 +111,13 @@ def take_messages(job: Job, *, held: bool) -> Iterator[str]:
     If `held`, steps and the parts after them stay in the job until the race has finished.
     """
     while job.parts:
-        kind = job.parts[0][0]
+        kind, _ = job.parts[0]
         if kind == "step" and held and not job.finished:
             return
         parts = []
         while job.parts and job.parts[0][0] == kind:
-            parts.append(msgspec.Raw(job.parts.popleft()[1]))
+            _, part_json = job.parts.popleft()
+            parts.append(msgspec.Raw(part_json))
         yield msgspec.json.encode(MESSAGES[kind](job.number, parts)).decode()
 
 

@@ -1,4 +1,4 @@
-"""The thread that owns the model: it loads the model, then runs the jobs of its queue one at a time."""
+"""The thread that owns the model: it loads the model, then runs the jobs of its queue (mostly races) one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specrace.ui.visitor_limits import VisitorLimits
 
 
 class Worker:
-    """Loads the workbench behind the page, then runs one job after the other.
+    """Loads the workbench behind the page (a model and documents), then runs one job after the other.
 
     `other_work` starts and ends with the worker. Results of races that it may have slowed down mention it.
     """
@@ -30,7 +30,8 @@ class Worker:
         self.other_work = other_work or OtherWork()
         self.loading = LoadState(load)
         self.queue = JobQueue(self.loading, limits or VisitorLimits(), self.telemetry)
-        # Random, so that a page recognises a restarted server even if the clock, and so races' numbers, went back.
+        # Random, because the numbers of races, which start at the clock's time, may repeat after a restart if the clock
+        # went back. A page recognises a restarted server by this id.
         self.server_id = secrets.token_urlsafe(8)
         self._thread = threading.Thread(target=self._work, name="race", daemon=True)
 

@@ -37,6 +37,7 @@ BYTES_PER_S = 3e11
 MAX_S = 60
 # The race is stopped this long before its time is up, so that it can still report its results so far.
 MARGIN_S = 3.0
+# The title of the error that `spaces` raises for a visitor whose quota is spent.
 QUOTA = "ZeroGPU quota exceeded"
 
 
@@ -81,8 +82,9 @@ def call_seconds(weight_bytes: int, prepared: PreparedRace) -> int:
 
 
 def make_runner(target: Target) -> Runner:
-    """A function that runs prepared races on ZeroGPU's GPU. `target` is on "cuda", loaded with `ready=False`.
+    """A function that runs prepared races on ZeroGPU's GPU.
 
+    `target` is on "cuda" and was loaded with `ready=False`: each call makes it ready, because only a call has a GPU.
     A race runs once, because repeats would use up the visitor's quota.
     """
     import spaces

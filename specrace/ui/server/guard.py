@@ -27,19 +27,23 @@ from specrace.ui.visitor_limits import MAX_LOG_BYTES, MAX_UPLOAD_BYTES, MAX_UPLO
 from specrace.views import recording_check
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# The prefix of Gradio's own routes. Ours have it too, because proxies pass it on.
 API = "/gradio_api"
 UPLOAD = f"{API}/upload"
+# Our own routes: to play a recording, to keep one for a short link, to watch a race, to save a race as a page, to score
+# a log, and to recommend settings from one.
 RECORDING = f"{API}/recording"
 SHARED = f"{API}/shared"
 RACE = f"{API}/race"
 EXPORT = f"{API}/export"
 LOGS = f"{API}/logs"
 ADVICE = f"{API}/advice"
+# Opens a poll, in which the audience votes by phone. A poll's own route is AUDIENCE/CODE.
 AUDIENCE = "/audience"
 # Added to the route of a poll.
 POLL_STATE, POLL_VOTE = "/state", "/vote"
 MCP = f"{API}/mcp"
-# The key in an ASGI scope for the client that waits for the answer to this request (`reader_of`).
+# The entry of an ASGI scope that identifies the client that waits for an answer with this request (`reader_of`).
 READER = "specrace.reader"
 # Maximum number of bytes in a request's body, unless BODY_LIMITS has another number for its path.
 MAX_BODY = 256_000
@@ -61,7 +65,7 @@ FOREIGN = (
     "Another site's page sent this request; open this server's own page, "
     "or name the proxy in front of it with --allowed-hosts."
 )
-# The starts of Gradio's routes that nothing on the page needs.
+# The starts of Gradio's routes that nothing on the page needs; the guard answers them with 404.
 CLOSED = (
     "/monitoring",
     *(f"{API}/{name}" for name in ("process_recording", "proxy=", "vibe", "dev/", "deep_link", "file", "run-history")),
@@ -70,6 +74,7 @@ CLOSED = (
 CLOSED_MCP = (f"{MCP}/sse", f"{MCP}/messages")
 # The site on which Hugging Face shows a Space's page in a frame.
 SPACES_SITE = "https://huggingface.co"
+# Added to each response that does not set them itself. The page sets its own Content-Security-Policy (PAGE_POLICY).
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -82,6 +87,7 @@ PAGE_POLICY = (
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; manifest-src 'self'; "
     "base-uri 'self'; form-action 'self'; frame-ancestors {ancestors}"
 )
+# The content of a script element without the attribute `src`.
 INLINE_SCRIPT = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
 
 
@@ -89,8 +95,8 @@ class Hosts:
     """The host names that the server answers to.
 
     A request under another name may come from a hostile site that has pointed its own name at this server (DNS
-    rebinding). That attack needs a name, so a server on all interfaces answers to any IP address. `allowed` are the
-    names given with --allowed-hosts.
+    rebinding). That attack needs a name, so a server on all interfaces answers to any IP address. `bound` are the hosts
+    that the server listens on, `allowed` the names given with --allowed-hosts.
     """
 
     def __init__(self, bound: Sequence[str] = (), allowed: Sequence[str] = ()) -> None:
@@ -117,7 +123,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, hosts: Hosts, visitors: Visitors, *, mcp: bool = False) -> None:
         self._app, self._hosts, self._visitors = app, hosts, visitors
-        self._closed = (*CLOSED, *(CLOSED_MCP if mcp else (MCP,)))
+        closed_mcp = CLOSED_MCP if mcp else (MCP,)
+        self._closed = (*CLOSED, *closed_mcp)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -129,7 +136,9 @@ class Guard:
         try:
             self._check(scope, headers)
             limit = BODY_LIMITS.get(scope["path"].rstrip("/"), MAX_BODY)
-            length = int(headers.get("content-length", 0 if "transfer-encoding" not in headers else limit))
+            # A chunked body does not tell its length, so it counts as one of the largest size.
+            default_length = limit if "transfer-encoding" in headers else 0
+            length = int(headers.get("content-length", default_length))
             if length > limit:
                 raise _too_large(limit)
         except HTTPException as refusal:
@@ -140,6 +149,7 @@ class Guard:
             if length > SMALL_BODY:
                 client = scope.get("client")
                 try:
+                    # The body counts as on its way until it has arrived, or until the request ends without it.
                     body.on_end = stack.enter_context(self._visitors.sending(client[0] if client else None))
                 except TooManyError as error:
                     await PlainTextResponse(str(error), 429)(scope, receive, send)
@@ -210,6 +220,7 @@ class Body:
         if self._length > self._limit:
             raise _too_large(self._limit)
         if not message.get("more_body", False):
+            # Whoever calls `receive` again waits for the client to disconnect.
             self._deadline = math.inf
             self.on_end()
         return message
@@ -307,8 +318,8 @@ def page_policy(page: bytes, ancestors: str = "'none'") -> str:
 def reader_of(scope: Scope) -> str:
     """The key of the client that waits for an answer with this request; "" if the request is of another kind.
 
-    The key is Gradio's session hash or, for a plain API call, the event's id. A tool's call (MCP) gets its answer in
-    the same request, so its key is new.
+    The key is Gradio's session hash or, for a plain API call, the event's id. An MCP tool's call gets its answer in the
+    same request, so a random key is made for it.
     """
     path = scope["path"]
     if path.startswith(MCP):

@@ -65,6 +65,7 @@ def _bind(host: str, port: int) -> list[socket.socket]:
     missing: OSError | None = None
     try:
         candidates = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `fromkeys` drops duplicates but keeps the order.
         for family, socket_type, protocol, _, address in dict.fromkeys(candidates):
             try:
                 opened.append(_listen(socket.socket(family, socket_type, protocol), address))
@@ -139,7 +140,7 @@ class Server(uvicorn.Server):
             access_log=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=CLOSE_LIMIT_S,
-            # `ForwardedHeaders` handles them; uvicorn would trust everything on this machine.
+            # `ForwardedHeaders` handles proxies' headers; uvicorn would trust those of any client on this machine.
             proxy_headers=False,
             server_header=False,
         )
@@ -162,8 +163,8 @@ def known_proxies(proxies: Sequence[str] = ()) -> list[str]:
 class ForwardedHeaders:
     """ASGI middleware that takes the visitor's address from X-Forwarded-For, but only from known proxies.
 
-    It removes what others say about the page's address (PROXY_HEADERS). X-Forwarded-For stays in the request, where it
-    shows `telemetry.py` that there is a proxy.
+    It removes the PROXY_HEADERS of all other clients. X-Forwarded-For always stays in the request, where it shows
+    `telemetry.py` that there is a proxy.
     """
 
     def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
@@ -183,8 +184,8 @@ class ForwardedHeaders:
         if not self._has_warned and any(name == b"x-forwarded-for" for name, _ in scope["headers"]):
             self._has_warned = True
             log.warning("X-Forwarded-For is ignored from %s; if that is your proxy, name it with --proxies", address)
-        kept = [(name, value) for name, value in scope["headers"] if name not in PROXY_HEADERS]
-        await self._app({**scope, "headers": kept}, receive, send)
+        headers = [(name, value) for name, value in scope["headers"] if name not in PROXY_HEADERS]
+        await self._app({**scope, "headers": headers}, receive, send)
 
 
 class TimedHttp(H11Protocol):
@@ -208,6 +209,7 @@ class TimedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def _update_timer(self) -> None:
+        # `cycle` is the latest request whose head is complete, until its response is sent.
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_timer()
         elif self._timer is None:
@@ -234,7 +236,9 @@ class PrivateFormatter(logging.Formatter):
         """The stacks of the exception and of those that caused it, the earliest first."""
         parts: list[str] = []
         seen: set[int] = set()
+        # `ei` is the exception's type, the exception and its traceback.
         error = ei[1]
+        # Exceptions may cause each other in a circle.
         while error is not None and id(error) not in seen:
             seen.add(id(error))
             parts[:0] = [*traceback.format_tb(error.__traceback__), f"{type(error).__qualname__}\n"]
@@ -259,9 +263,9 @@ class JsonFormatter(PrivateFormatter):
 
 
 def quotes_no_visitor(record: logging.LogRecord) -> bool:
-    """Whether a record is safe to log. Those of the package mcp are not, because they quote visitors.
+    """Whether a record is safe to log. Records of the package mcp are not, because they quote visitors.
 
-    They are recognised by their source file, because some of them come from the root logger.
+    Such a record is recognised by its source file, because the package also uses the root logger.
     """
     return "mcp" not in Path(record.pathname).parts
 

@@ -25,7 +25,7 @@ TYPES = {
 
 
 def serve_scripts() -> tuple[Route, str, str]:
-    """The files' route, the HTML for the page's head that loads the scripts, and the HTML of the audience's page."""
+    """The files' route, the HTML for the page's head that loads the scripts, and the HTML of the page on phones."""
     paths = sorted(path for path in STATIC.rglob("*") if path.suffix in TYPES)
     files = {path.relative_to(STATIC).as_posix(): path.read_bytes() for path in paths}
     digest = hashlib.sha256()

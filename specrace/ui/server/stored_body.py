@@ -42,5 +42,5 @@ def visitors_folder() -> str | None:
 
 
 def safe_name(name: str) -> str:
-    """A name for a file on the disk, made from a visitor's: its end, with special characters replaced."""
+    """A safe name for a file on the disk: the end of `name`, with special characters replaced."""
     return re.sub(r"[^\w.-]", "_", name)[-MAX_NAME:].lstrip(".") or "log"

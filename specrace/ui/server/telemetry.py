@@ -106,6 +106,7 @@ def _may_read(request: Request, networks: Sequence[ipaddress.IPv4Network | ipadd
         address = ipaddress.ip_address(request.client.host if request.client else "")
     except ValueError:
         return False
+    # An IPv6 socket shows an IPv4 client as ::ffff:1.2.3.4.
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped
     return any(address in network for network in networks)

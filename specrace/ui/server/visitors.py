@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from specrace.core.errors import InputError
 from specrace.ui.visitor_limits import VisitorLimits
 
+# The addresses of clients on the server's own machine.
 THIS_MACHINE = ("127.0.0.0/8", "::1")
 MINUTE_S = 60.0
 LOGINS_PER_MINUTE = 10
@@ -58,6 +59,7 @@ class Rate:
 
     def has_room(self, visitor: str) -> bool:
         """Whether one more event is allowed."""
+        # Counting no event drops those that are older than the period.
         return self.take(visitor, 0) and len(self._times[visitor]) < self._limit
 
 
@@ -137,6 +139,7 @@ class Visitors:
             if is_counted:
                 self._bodies[visitor] -= 1
                 is_counted = False
+            # A Counter has 0 for a missing key, and ignores its deletion.
             if not self._bodies[visitor]:
                 del self._bodies[visitor]
 
@@ -173,10 +176,11 @@ class Visitors:
                 del self._readers[reader]
 
     async def run_while_wanted(self, reader: str, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`. Cancels it and raises InputError if its reader does not connect in time, or leaves."""
+        """The result of `work`. If `reader` leaves or does not connect in time, cancels it and raises InputError."""
         task = asyncio.ensure_future(work)
         patience_s, last_seen = CLAIM_LIMIT_S, time.monotonic()
         try:
+            # `wait` returns the tasks that are done, then those that are not.
             while not (await asyncio.wait([task], timeout=POLL_PERIOD_S))[0]:
                 if self._readers[reader]:
                     patience_s, last_seen = RETURN_LIMIT_S, time.monotonic()
@@ -188,7 +192,7 @@ class Visitors:
 
 
 def _as_list(files: Any) -> list[Any]:
-    """The files of an argument, which may be a list, one file or nothing."""
+    """The files in `files`, which is a list, one file or nothing."""
     if isinstance(files, list):
         return files
     return [files] if files else []

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+# An import: its names, and the module's path.
 IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]+)";$', re.MULTILINE)
+# The beginning of an export: what follows `export`, and the exported name.
 EXPORT = re.compile(r"^export ((?:async )?function\*? ?|class |const )(\w+)", re.MULTILINE)
 # An import or export of any other form, which would be a syntax error in the joined script.
 LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)

@@ -31,7 +31,7 @@ from specrace.ui.wire import ExportSettings, to_json
 from specrace.views.recording_check import PAGE, read_recording
 from specrace.views.reel import reel_json
 
-# The recorded races of the tour (static/explanations/tour.js).
+# The recorded races of the tour, which explains drafting in five chapters (static/explanations/tour.js).
 TOUR = ("smollm2-copying", "smollm2-losing")
 # The fonts of the page, which ship with Gradio: family -> folder, and weight -> style in the file's name.
 FONTS = {"Source Sans Pro": "SourceSansPro", "IBM Plex Mono": "IBMPlexMono"}
@@ -105,8 +105,9 @@ def _fill(page: str, recordings: Sequence[Recording]) -> str:
 
 
 def _reel(recording: Recording) -> str:
-    """The element with a recording's reel, compressed to about a sixth. Base64 contains no markup."""
+    """The element with a recording's reel, which is the JSON that the page plays, compressed to about a sixth."""
     packed = gzip.compress(reel_json(recording.events).encode(), mtime=0)
+    # Base64 contains no markup.
     code = base64.b64encode(packed).decode()
     return f'<script type="application/octet-stream" data-reel="{html.escape(recording.name)}">{code}</script>'
 

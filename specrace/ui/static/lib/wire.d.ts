@@ -1,6 +1,6 @@
 // The JSON that the page gets from the server. Made by: python -m tests.measure.wire_types
 
-/** The choices for a forecast: engines (name, title), GPUs and model sizes, other cost curves, batch sizes. */
+/** The choices for a forecast: engines (name, title), GPUs, models' billions of parameters, cost curves, batches. */
 export interface AdviceChoices {
   engines: [string, string][];
   gpus: string[];
@@ -26,7 +26,7 @@ export interface AdviceGroup {
   best: Recommendation;
 }
 
-/** The figures of a race that was run again, as JSON; the last part counts. */
+/** The end of a race with the figures of its runs so far, as JSON; the latest part replaces those before it. */
 export interface AgainMessage {
   kind: "again";
   race: number;
@@ -70,7 +70,7 @@ export interface Difference {
   gap: number;
 }
 
-/** The end of a race, as JSON. */
+/** The end of a race: that part of its reel, as JSON. */
 export interface EndMessage {
   kind: "end";
   race: number;
@@ -150,7 +150,7 @@ export interface FrameChanges {
   counts?: [number, number, number, number];
 }
 
-/** The start of a race, as JSON. */
+/** The start of a race: that part of its reel, as JSON (`views.reel`). */
 export interface HeadMessage {
   kind: "head";
   race: number;
@@ -286,7 +286,7 @@ export interface LogChoices {
   advice: AdviceChoices;
 }
 
-/** A lane's figures on a category of requests, as `score --json` prints them; `category` "all" has every request. */
+/** A lane's figures on a category of requests or on "all", as `score --json` prints them; `tau`: tokens per step. */
 export interface LogGroup {
   lane: string;
   category: string;
@@ -388,7 +388,7 @@ export interface Note {
   counts: number[];
 }
 
-/** Why a race has not started yet, or why it did not finish. Race 0: what is wrong with the page's address. */
+/** Why a race has not started yet, or did not finish. With `race` 0: what is wrong with the page's address. */
 export interface NoteMessage {
   kind: "note";
   race: number;
@@ -459,7 +459,7 @@ export interface PollState {
   wait_ms: number;
 }
 
-/** A recorded race that the page offers; all facts are the recording's. */
+/** A recorded race that the page offers, with facts from its recording; `ms`: the race time of its last step. */
 export interface RaceCard {
   name: string;
   question: string | null;
@@ -765,7 +765,7 @@ export interface Step {
   drafted?: number | null;
 }
 
-/** Steps of a race, as JSON. */
+/** Steps of a race: those parts of its reel, as JSON. */
 export interface StepMessage {
   kind: "step";
   race: number;
@@ -822,7 +822,7 @@ export interface Verdict {
   scores: Scores;
 }
 
-/** A race of this page is in line: the page can watch it by its key. `server` is another id after each restart. */
+/** A race of this page is in line; the page can watch it by its key. `server`: an id, new at each server's start. */
 export interface WatchMessage {
   kind: "watch";
   race: number;
