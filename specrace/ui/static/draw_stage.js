@@ -1,4 +1,4 @@
-// Draws the stage: on the page, in an exported file, or wherever else a race is shown.
+// Draws the stage, the part of the page that shows a race: on the page, in an exported file, or elsewhere.
 /** @import { ExportSettings, RaceCard, RecordedAnswer, StageSettings } from "./lib/wire.d.ts" */
 import { Attract } from "./gallery/attract.js";
 import { Examples } from "./gallery/examples.js";
@@ -125,6 +125,7 @@ export function drawStage({ element, props, server, watch }) {
   addEventListener("hashchange", () => openLinkedRace(stage));
   const actions = { play: (name) => stage.gallery.play(name), announce: (text) => stage.announce(text) };
   new Examples(props.gallery, actions).listen();
+  // With reduced motion no races play in turn, but a page that can only replay shows its first one at least.
   if (props.opens_tour) tools.tour.begin();
   else if (props.only_replay && REDUCED_MOTION.matches && props.gallery.length)
     stage.gallery.play(props.gallery[0].name, { automatic: true });

@@ -12,8 +12,10 @@ import { HOSTILE, put } from "./fixtures.js";
 
 const figures = { tau: 2, speedup: 1.9, speedup_low: 1.8, speedup_high: 2.04 };
 const best = { lane: "some-lane", options: {}, num_draft: 8, ...figures };
+// A recommendation not to draft.
 const none = { ...best, lane: "vanilla", num_draft: 0 };
 
+// The advice for an engine; `more` replaces parts of it.
 function engine(name, more = {}) {
   const group = { category: HOSTILE, requests: 3, advice: "draft", ...best, best };
   return {
@@ -54,6 +56,7 @@ function showAdvice() {
   return { advice, announced, find: (selector) => advice.node.querySelector(selector) };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "rounds in words": () => [
     [describeSearch({ requests: 1 }), describeSearch({ settings: 101, requests: 16, done: 1, cells: 4 })],
@@ -98,6 +101,7 @@ export const cases = {
     ],
   ],
   "tried settings, those tried on the most requests first": () => [
+    // Lane, options, draft tokens, requests, tokens per step, speedup. Only `n` differs, and only in lane a.
     listTried([
       ["a", { n: 3, m: 1 }, 8, 16, 1.5, 1.4],
       ["a", { n: 5, m: 1 }, 8, 64, 1.2, 1.1],
@@ -160,10 +164,10 @@ export const cases = {
     find("[aria-label='Race this lane with these settings']").click();
     const lane = JSON.parse(takeRecommended()).method;
     advice.showEngine("other");
-    const off = Boolean(find("[aria-label='Race this lane with these settings']"));
+    const offersOther = Boolean(find("[aria-label='Race this lane with these settings']"));
     host.remove();
     return [
-      [without, pressed, lane, off],
+      [without, pressed, lane, offersOther],
       [false, ["race-recommended"], "some-lane", false],
     ];
   },

@@ -11,6 +11,7 @@ function makeAttract() {
   return { played, node, player: new Attract({ node, gallery }, [{ name: "a" }, { name: "b" }]) };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "races play in turn": async () => {
     const { player, played } = makeAttract();

@@ -3,6 +3,7 @@ import { put, ROWS } from "./fixtures.js";
 
 const lanes = ["Vanilla", "Trie", "Fusion"];
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the address under which phones reach the server": () => [
     [
@@ -59,6 +60,7 @@ export const cases = {
     const stage = { node: put(), start: {}, panes: [], track: {}, find, showError: (words) => errors.push(words) };
     const audience = new Audience(stage, "");
     const before = window.fetch;
+    // A failure, after which the poll stays, and then the answer that there is no such poll.
     const answers = [500, 400];
     window.fetch = async () => ({ ok: false, status: answers.shift(), json: async () => ({ error: "Gone." }) });
     audience.poll = { key: "k", code: "c" };

@@ -1,6 +1,7 @@
 import { drawAxes, PLOT, ticks, wholeTicks } from "../../../specrace/ui/static/plots/axes.js";
 import { svg } from "../../../specrace/ui/static/lib/dom.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "round ticks up to the maximum": () => [
     [ticks(9), ticks(0.9, 3)],

@@ -8,6 +8,7 @@ reel.results.forEach((row) => (row.tau = 2.04));
 const chapters = writeChapters(reel, reel);
 const words = chapters.map(({ shots }) => shots.map((shot) => shot.words).join(" "));
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "five chapters": () => [
     chapters.map(({ title }) => title),
@@ -34,6 +35,7 @@ export const cases = {
   },
   "unsuitable races have no chapters": () => {
     const about = { ...reel.started.about, roofline: undefined };
+    // Without the model's figures; without the steps of the lane that drafts well; without a lane slower than vanilla.
     const unknown = { ...reel, started: { ...reel.started, about } };
     const plain = { ...reel, steps: reel.steps.filter(({ lane }) => lane !== 1) };
     const paying = { ...reel, results: reel.results.slice(0, 2) };

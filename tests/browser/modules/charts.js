@@ -8,6 +8,7 @@ import {
 } from "../../../specrace/ui/static/plots/charts.js";
 import { HOSTILE, put } from "./fixtures.js";
 
+// For each tenth of the outputs: steps, those whose draft was rejected at once, and those without a draft.
 const TENTHS = [[2, 1, 0], ...Array.from({ length: 8 }, () => [0, 0, 0]), [1, 0, 1]];
 const LANES = [
   {
@@ -36,6 +37,7 @@ const LANES = [
 const row = (lane, category, tau) => ({ lane, category, tau });
 const SCORES = { groups: [row("trie", "qa", 9), row("trie", "all", 1.5), row("suffix", "all", 1.25)] };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "tokens per step over all requests, with the interval if there is one": () => [
     readTau(SCORES, LANES).map((tau) => [tau.lane, tau.tau, tau.low, tau.high, describeInterval(tau)]),

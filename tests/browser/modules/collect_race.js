@@ -38,6 +38,7 @@ const BEGIN = [
   { kind: "step", parts: steps.slice(1) },
 ];
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a whole race": async () => [
     await collect([...BEGIN, { kind: "end", parts: [end] }, "end"]),

@@ -1,5 +1,6 @@
 import { csvField, toCsv } from "../../../specrace/ui/static/lib/csv.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a text cannot be a spreadsheet's formula": () => [
     ["=cmd()", "+1", "-1", "@x"].map(csvField),

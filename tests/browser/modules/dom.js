@@ -1,6 +1,7 @@
 import { button, make, svg, table, setText, setWords } from "../../../specrace/ui/static/lib/dom.js";
 import { HOSTILE, put } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "HTML in a text is not parsed": () => {
     const node = make("p", "name", HOSTILE, HOSTILE);

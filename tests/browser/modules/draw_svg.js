@@ -1,6 +1,7 @@
 import { between, layer, ramp, drawText } from "../../../specrace/ui/static/explanations/draw_svg.js";
 import { HOSTILE } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a ramp from 0 to 1, slow at both ends": () => [
     [-1, 0.2, 0.3, 0.4, 2].map((value) => Number(ramp(value, 0.2, 0.4).toFixed(6))),

@@ -21,6 +21,7 @@ async function names(transfer, max) {
   return (await listDropped(transfer, max)).map(({ name }) => name);
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the files of a folder and its folders, except hidden ones": async () => [
     await names(drop(folder("a", file("3"), file("1"), file(".2"), folder("b", file("4"))), file("5")), 20),

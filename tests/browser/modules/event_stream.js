@@ -20,6 +20,7 @@ function receive(...messages) {
   return calls;
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the parts of a race": () => [
     receive(

@@ -8,7 +8,7 @@ const CARDS = [
 ];
 
 // A page with one example button. `actions` lists recordings played, sentences shown and live races started.
-// `arrives`: whether a recording reaches the stage.
+// `arrives`: whether a recording reaches the stage. After a press, `await 0` lets the page react.
 function examples(question, arrives = true) {
   const actions = [];
   const host = put(["button", { className: "example", textContent: question }]);
@@ -22,6 +22,7 @@ function examples(question, arrives = true) {
   return { actions, example: host.firstChild };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a recording that does not arrive is not announced": async () => {
     const { actions, example } = examples("Why?", false);

@@ -13,6 +13,7 @@ function choose(seen, times) {
   });
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a caption describes the last step": () => [
     chooseCaption({ ...SEEN, draft: { drafted: 1, accepted: 0 } }, new Map(), 0).words,

@@ -1,5 +1,6 @@
 import { downloadBlob } from "../../../specrace/ui/static/lib/files.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a download has its name and its content": async () => {
     const { click } = HTMLAnchorElement.prototype;

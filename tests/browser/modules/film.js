@@ -24,6 +24,7 @@ async function savedBy(act) {
   return names;
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "without a whole race there is a sentence instead": async () => {
     const [none, unfinished] = [await open(undefined), await open({ ...filmed(), results: undefined })];

@@ -4,24 +4,25 @@ import { differ, filmed } from "./small_race.js";
 
 const theme = { ink: "#000", dim: "#555", line: "#ddd", ground: "#fff", accepted: "#07b" };
 const hues = ["rgb(10 20 30)", "rgb(40 50 60)", "rgb(70 80 90)"];
+// The time of the film's last picture, in ms.
 const LAST = new FilmPicture(filmed(), { shape: "wide", theme, hues }).length;
 
-// A picture drawn at a time, its texts and their places.
+// A picture drawn at a time, its texts, and where they are, in shares of the picture's width and height.
 function draw(reel, time, shape = "wide") {
   const picture = new FilmPicture(reel, { shape, theme, hues });
   const { width, height } = picture;
   const context = Object.assign(document.createElement("canvas"), { width, height }).getContext("2d");
   const texts = [];
+  const places = [];
   context.fillText = (text, x, y) => {
     texts.push(text);
-    // Where a text is, in shares of the picture.
     places.push([x / width, y / height]);
   };
-  const places = [];
   picture.draw(context, time);
   return { picture, context, texts, places };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "at first there is the question, and what took no time": () => {
     const { picture, texts } = draw(filmed(), 0);
@@ -52,7 +53,7 @@ export const cases = {
     const tokens = () => picture.lanes.map(({ frame }) => frame?.meters.tokens);
     const end = tokens();
     picture.draw(context, 0);
-    const [first] = [picture.lanes.map(({ parts }) => parts.length)];
+    const first = picture.lanes.map(({ parts }) => parts.length);
     picture.draw(context, LAST);
     return [
       [end, first, tokens()],

@@ -14,6 +14,7 @@ export const EVENT = {
   texts: [" cat", " sat", " on"],
   timing: { draft_ms: 1, target_ms: 2.5, keep_ms: 0.5 },
 };
+// The same step, but the text ends inside the accepted path, after one token.
 export const SHORT_EVENT = { ...EVENT, emitted: [1] };
 export const LANES = [
   { lane: "vanilla", title: "Vanilla" },
@@ -100,7 +101,7 @@ export function listedReel(speedup = 2.5) {
   };
 }
 
-// What the table of a list shows of such a race.
+// What the table of a list shows of the race that `listedReel` returns.
 export function listedRow(speedup, { disturbed = false, identical = true } = {}) {
   const figures = (lane, title, more) => ({
     lane,

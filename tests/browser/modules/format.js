@@ -14,6 +14,7 @@ import {
 
 const ABOUT = { model: "tiny", parameters: 7.6e6, dtype: "float32", device: "cpu", date: "2026-01-02T03:04" };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "which clocks time the lanes": () => {
     const served = (together) => ["a", "b"].map((lane) => ({ lane, served: { together } }));

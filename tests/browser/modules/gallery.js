@@ -29,6 +29,7 @@ function open(server, takesFiles = true) {
   };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a card is text": () => {
     const { shelf } = open({});

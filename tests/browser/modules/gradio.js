@@ -19,6 +19,7 @@ import {
 } from "../../../specrace/ui/static/lib/gradio.js";
 import { HOSTILE, put } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "only Gradio's timer gets no animation frame": () => {
     const originalRequest = window.requestAnimationFrame;
@@ -147,6 +148,7 @@ export const cases = {
   "documents go to the upload, and large ones are cut one byte above the limit": () => {
     const host = put(["input", { type: "file", multiple: true }]);
     const files = new DataTransfer();
+    // The limit is 2 MB.
     for (const [name, size] of [
       ["small.md", 3],
       ["large.md", 2_500_000],

@@ -8,6 +8,7 @@ function ask() {
   return guess;
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a guess, right and wrong": () => {
     const guess = ask();

@@ -11,6 +11,7 @@ const race = (question, more = {}) => ({
   ...more,
 });
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the fastest lane in words": () => [
     [

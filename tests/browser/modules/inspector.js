@@ -6,6 +6,7 @@ import {
 } from "../../../specrace/ui/static/inspector/inspector.js";
 import { EVENT, LANES, put, ROWS, SHORT_EVENT, SERVED, STEPS, UNMARKED, UNTOKENIZED, CHUNK } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a step in words": () => [
     describeStep(EVENT, "Trie", 1500),
@@ -20,6 +21,7 @@ export const cases = {
     const inspector = new Inspector(stage, { playing: false });
     const send = (name, detail) => stage.dispatchEvent(new CustomEvent(name, { detail }));
     const { setTimeout, clearTimeout } = window;
+    // The timers that are set and not cleared, by their number.
     const waiting = new Map();
     let number = 0;
     window.setTimeout = (run) => waiting.set(++number, run) && number;

@@ -9,18 +9,19 @@ async function listKept() {
   return Promise.all(readKeptDocuments().map(async (file) => [file.name, await file.text()]));
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "documents are kept by name until the page no longer has them": async () => {
     await keepDocuments([new File(["owls 🦉"], "a.md"), new File([""], "empty.md")]);
     // The page has just been drawn: it has shown no documents yet, so none counts as removed.
     forgetOtherDocuments([]);
     await keepDocuments([new File(["more owls"], "a.md")]);
-    const both = await listKept();
+    const allKept = await listKept();
     forgetOtherDocuments(["a.md", "other.md"]);
-    const one = await listKept();
+    const oneKept = await listKept();
     forgetOtherDocuments([]);
     return [
-      [both, one, await listKept()],
+      [allKept, oneKept, await listKept()],
       [
         [
           ["empty.md", ""],
@@ -33,6 +34,7 @@ export const cases = {
   },
   "documents that the browser cannot store are not kept": async () => {
     await keepDocuments([new File(["owls"], "a.md")]);
+    // More than the browser stores for a site.
     await keepDocuments([new File(["x".repeat(12_000_000)], "b.md")]);
     return [await listKept(), []];
   },

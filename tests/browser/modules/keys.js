@@ -25,6 +25,7 @@ function usersOf(key) {
   );
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "text fields use letters": () => [usersOf("r"), ["field"]],
   "a press elsewhere and Escape close the menu": () => {
@@ -59,14 +60,14 @@ export const cases = {
   "fields and buttons give the keys back to the stage": () => {
     const node = put();
     node.tabIndex = -1;
-    const left = [field, button, paragraph].map((target) => {
+    const returned = [field, button, paragraph].map((target) => {
       target.focus();
       leaveField({ node }, target);
-      const gained = document.activeElement === node;
+      const stageHasFocus = document.activeElement === node;
       node.blur();
-      return gained;
+      return stageHasFocus;
     });
-    return [left, [true, true, false]];
+    return [returned, [true, true, false]];
   },
   "no element uses Escape": () => [usersOf("Escape"), []],
   "text fields, choices and buttons use the space bar": () => [usersOf(" "), ["field", "choice", "button"]],

@@ -2,6 +2,7 @@ import { describeLanes, withMethod, hueOf, sortLanes, registerMethods } from "..
 
 const METHOD = { lane: "trie", title: "Trie", hue: 3 };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "an unknown lane has the last hue and no title": () => [
     [hueOf({ lane: "own" }), withMethod({ lane: "own" })],

@@ -20,6 +20,7 @@ function chain(length, accepted) {
   return { ...best, event, path, run, drafted: length, accepted };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a sentence is broken into lines": () => [breakLines("a bb ccc", 0, 20), ["a", "bb", "ccc"]],
   "a token's label": () => [[" cat", "\n", "  ", "x".repeat(30)].map(labelOf), ["cat", "↵", "␣", `${"x".repeat(15)}…`]],
@@ -98,6 +99,7 @@ export const cases = {
   },
   "nothing overlaps": () => {
     const { nodes } = placeTree(chain(20, 3), 900, 400);
+    // Boxes about as high as a node with its tag, and as one without.
     const boxes = nodes.map(({ x, y, width, tag }) => [
       x,
       y,

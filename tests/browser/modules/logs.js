@@ -29,10 +29,13 @@ async function open(answer, act) {
   }
 }
 
+// The answer that a log cannot be scored.
 const refuse = (reason) => async () => new Response(`${JSON.stringify({ error: reason })}\n`);
+// An answer that never comes.
 const hang = (signal) => new Promise((_, fail) => signal.addEventListener("abort", () => fail(new Error("aborted"))));
 const LOG = new File(["{}"], "a.csv");
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "limits in words": () => [
     describeLimits({ bytes: 2e7, requests: 2000, seconds: 60 }).split(". ")[0],

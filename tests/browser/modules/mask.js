@@ -1,6 +1,7 @@
 import { drawMask } from "../../../specrace/ui/static/inspector/mask.js";
 import { EVENT } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a node sees itself and its ancestors": () => {
     const rows = [...drawMask(EVENT).querySelectorAll("[data-node]")];

@@ -1,5 +1,6 @@
 import { schedule, cancel, runDue } from "../../../specrace/ui/static/lib/motion.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "due tasks run once, and cancelled tasks do not run": () => {
     const done = [];

@@ -12,6 +12,7 @@ function at(scene, ...shares) {
 }
 const kinds = (picture) => [...picture.querySelectorAll("[data-kind]")].map((node) => node.dataset.kind);
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "ghost tokens land one after the other, within the draft phase": () => [
     [landing(0, 9)[1] < landing(8, 9)[1], landing(8, 9)[1] < 1],

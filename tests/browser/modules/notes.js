@@ -1,8 +1,10 @@
 import { drawChecks, drawTrajectory, countFollowed, judgeCheck } from "../../../specrace/ui/static/inspector/notes.js";
 import { EVENT } from "./fixtures.js";
 
+// An n-gram after EVENT's pending token (7); EVENT's step accepts its first two tokens.
 const ROW = { counts: [], after: [7], tokens: [1, 2, 5] };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a draft token is accepted while the coin is below p/q": () => [
     [0.49, 0.5].map((coin) => judgeCheck({ p: 0.2, q: 0.4, coin })),
@@ -16,6 +18,7 @@ export const cases = {
     { stays: true, limit: 1 },
   ],
   "each draw of a tree is shown with its token": () => {
+    // Three draws; only their tokens matter here.
     const checks = [3, 1, 1].map((coin) => ({ p: 0.2, q: 0.4, coin }));
     const tables = [{}, { checked_nodes: [3, 3, 1] }].map((nodes) => drawChecks({ ...EVENT, ...nodes, checks }));
     return [

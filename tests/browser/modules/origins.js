@@ -1,9 +1,12 @@
 import { findSource, readText } from "../../../specrace/ui/static/explanations/origins.js";
 import { REEL } from "./small_race.js";
 
+// The trie's step that copied from the passage, and lookahead's rejected draft.
 const [copied, failed] = [REEL.steps[5], REEL.steps[7]];
+// Words as [text, the draft tokens copied from it].
 const marked = (words) => words.map(({ text, nodes }) => [text, ...nodes]);
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "words copied from a passage, with context": () => {
     const { name, rows } = findSource(copied.event, readText(REEL, 1, 1), "trie");

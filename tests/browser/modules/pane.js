@@ -11,6 +11,7 @@ const FRAME = {
   draft: { step: 0, drafted: 4, accepted: 3, accepted_texts: [" and", " so", " on"], rejected: [HOSTILE] },
 };
 
+// A pane after these frames, which are shown without motion.
 function drawPane(...frames) {
   const pane = new Pane({ lane: "trie", title: "Trie" });
   frames.forEach((frame, step) => pane.apply(frame, () => {}, step, true));
@@ -18,6 +19,7 @@ function drawPane(...frames) {
   return pane;
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a shortened badge": () => [
     ["identical to vanilla", "identical so far", "differs at token 57: near tie, gap 0.004", "reference", ""].map(

@@ -10,6 +10,7 @@ function drawRow() {
   return { row, shown };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a press on a title shows one lane alone, and a second press all lanes": () => {
     const { row, shown } = drawRow();
@@ -56,6 +57,7 @@ export const cases = {
     const long = measure();
     const fits = row.panes[1].text.scrollHeight <= row.panes[1].text.clientHeight;
     row.panes[1].hint.textContent = "endless ".repeat(99);
+    // Not even the smallest letters fit.
     const longest = measure();
     for (const { hint } of row.panes) hint.hidden = true;
     const later = measure();

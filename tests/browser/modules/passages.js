@@ -1,5 +1,6 @@
 import { findEdges } from "../../../specrace/ui/static/stage/passages.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "pieces begin and end where evidence and links do": () => [
     findEdges([0, 0, 1, 1, 0], [{ start: 1, end: 3 }]),

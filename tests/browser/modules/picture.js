@@ -18,6 +18,7 @@ const at = (scene, phase, share, width = 1280, height = 668) =>
 const texts = (picture, selector) => [...picture.querySelectorAll(selector)].map((node) => node.textContent);
 const END = 0.999;
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "five phases, which take about twelve seconds": () => [
     [PHASES.length, LENGTH_MS >= 11_000 && LENGTH_MS <= 14_000],

@@ -7,6 +7,7 @@ const square = (fill) => {
   return picture;
 };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a picture's file is complete": async () => {
     const text = await writeSvg(square("red"), '@font-face{font-family:"x"}').text();

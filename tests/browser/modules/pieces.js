@@ -1,5 +1,6 @@
 import { isControlToken, visibleText, withoutBidiControls } from "../../../specrace/ui/static/lib/pieces.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "control tokens are not part of the text": () => [
     ["<|im_end|>", "<|e2|>", " <|eot_id|>", "<s>", "</s>", "<pad>", "<｜end▁of▁sentence｜>", "<end_of_turn>"].filter(

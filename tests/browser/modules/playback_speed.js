@@ -8,12 +8,14 @@ import {
 
 const step = (lane, tokens, ms, end = "") => ({ lane, at: ms, frame: { meters: { tokens }, end } });
 
+// What is expected after these steps: the tokens of the answer, its race time in ms, and whether its length is known.
 function forecast(maxTokens, ...steps) {
   const estimate = new Forecast([{}, {}], maxTokens);
   steps.forEach((shown) => estimate.add(shown));
   return [estimate.tokens, estimate.ms, estimate.known];
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the playback of a race takes 12 to 20 seconds": () => [
     [300, 15_000, 60_000].map(playbackMs),

@@ -3,6 +3,7 @@ import { put, STEPS } from "./fixtures.js";
 
 const BUTTONS = ["play", "back", "on", "result"];
 
+// A player at the end of the race STEPS, and the calls of its screen: "1.0" is step 0 of lane 1.
 function load() {
   const shown = [];
   const host = put(
@@ -28,12 +29,14 @@ function load() {
   return { player, shown, host };
 }
 
+// The calls of the screen during these actions.
 function play(...actions) {
   const { player, shown } = load();
   for (const act of actions) act(player);
   return shown;
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a step by its lane and number": () => [
     [load().player.findStep(0, 1), load().player.findStep(1, 1)],
@@ -106,6 +109,7 @@ export const cases = {
     player.time = player.length - 0.01;
     player.endLive();
     player.skipToEnd();
+    // A race of 9 ms is played in 12 s.
     return [Math.round(player.speed * 12_000), 9];
   },
   "the default speed and a chosen speed": () => {

@@ -2,6 +2,7 @@ import { Plot } from "../../../specrace/ui/static/plots/plot.js";
 import { svg } from "../../../specrace/ui/static/lib/dom.js";
 import { HOSTILE, put } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a plot is drawn again only when its width changes": () => {
     const widths = [];

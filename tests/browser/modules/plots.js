@@ -1,8 +1,10 @@
 import { costAt, countLengths, readLanes } from "../../../specrace/ui/static/plots/plots.js";
 import { LANES, STEPS } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "each lane's steps, and where they begin": () => [
+    // In STEPS lane 0 writes 3 tokens and then 1, and lane 1 writes 1.
     readLanes({ head: { lanes: LANES }, steps: STEPS }).map(({ tokens, steps }) => [
       tokens,
       steps.map(({ from }) => from),

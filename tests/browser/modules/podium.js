@@ -8,6 +8,7 @@ function putPodium() {
   return arena.firstChild;
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the three fastest lanes, the fastest first": () => [
     findFastest([1, 4, 3, 2].map((speedup) => ({ speedup }))).map((row) => row.speedup),

@@ -1,5 +1,6 @@
 import { drawPreview } from "../../../specrace/ui/static/inspector/preview.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "each part of a step, with the signs in it and what they stand for": () => {
     const parts = drawPreview();

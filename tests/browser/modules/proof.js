@@ -2,9 +2,11 @@ import { describeCount, describeOthers, Proof, compareTexts } from "../../../spe
 import { CHUNK, put, SERVED, UNTOKENIZED } from "./fixtures.js";
 import { differ, REEL } from "./small_race.js";
 
+// Two of three lanes sample their own texts, so that only vanilla's is left.
 const nothingToCompare = structuredClone(REEL);
 for (const row of nothingToCompare.results.slice(1)) row.badge = ["law", "sampled from vanilla's distribution"];
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "one text, with all lanes at each token": () => {
     const { tokens, splits } = compareTexts(REEL);
@@ -81,6 +83,7 @@ export const cases = {
     ];
   },
   "a stopped race is compared as far as all lanes have come": () => {
+    // Without the last token of the last lane.
     const reel = { ...REEL, phase: "stopped", steps: REEL.steps.slice(0, -1) };
     const proof = compareTexts(reel);
     return [

@@ -10,8 +10,10 @@ import {
 } from "../../../specrace/ui/static/questions/question_figures.js";
 import { listedReel, listedRow } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the time to the first token": () => {
+    // The prompt is read in 100 ms; the first steps end after 5 ms (vanilla) and 2 ms (trie).
     const { head, steps } = listedReel();
     head.lanes[1].prefill_ms = 7;
     const served = { ...head, lanes: [{ lane: "vllm", prefill_ms: 40, served: {} }] };

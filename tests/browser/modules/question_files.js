@@ -11,6 +11,7 @@ import { HOSTILE } from "./fixtures.js";
 
 const read = (name, text) => readQuestionFile(new File([text], name)).catch((error) => error.message);
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "typed questions, one a line": () => [readLines(" Why?\r\n\n How? \n"), ["Why?", "How?"]],
   "a table with quotes, separators and line breaks in its cells": () => [

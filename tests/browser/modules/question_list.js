@@ -3,10 +3,11 @@ import { QuestionStore } from "../../../specrace/ui/static/questions/question_st
 import { listedReel } from "./fixtures.js";
 
 const FILES = [{ path: "/tmp/1/abc/notes.md" }];
+// The values of the page's fields after the question and the documents.
 const SETTINGS = ["", "", [], ["vanilla", "trie"], 8];
 
 // A list whose server answers a race with `answer(question, list)`, a message, and whose race ends as `end(question)`.
-// `asked` collects the values that the server got.
+// `asked` collects the values that the server got, `said` the list's messages.
 function makeList({
   answer = () => ({ phase: "waiting", key: "k" }),
   end = () => ({ reel: listedReel() }),
@@ -14,6 +15,7 @@ function makeList({
   settings = SETTINGS,
 }) {
   const asked = [];
+  const said = [];
   const channel = {
     answers: async () => true,
     press: (fill) => {
@@ -27,12 +29,13 @@ function makeList({
     },
   };
   const list = new QuestionList(new QuestionStore(undefined), channel, () => said.push(list.message));
-  const said = [];
   return { list, asked, said, channel };
 }
 
+// For each question "raced", "due", or why it could not be raced.
 const states = (list) => list.rows.map((row) => row?.error ?? (row?.lanes ? "raced" : "due"));
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "questions are raced one after the other, with the list's own settings": async () => {
     const { list, asked, said } = makeList({});
@@ -62,6 +65,7 @@ export const cases = {
   "a stopped list goes on where it stopped": async () => {
     const { list, asked } = makeList({
       end: (question, raced) => {
+        // The visitor stops the list during its second race.
         if (question === "How?" && asked.length === 2) raced.stop();
         if (asked.length === 2) throw new Error("aborted");
         return { reel: listedReel() };

@@ -3,6 +3,7 @@ import { HOSTILE, listedRow } from "./fixtures.js";
 
 const LIST = { id: "a", changed: 0, questions: ["Why?", HOSTILE], settings: [], documents: ["1/a.md"] };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a report that runs and loads nothing": () => {
     const page = new DOMParser().parseFromString(makeReport(LIST, [listedRow(2), listedRow(3)]), "text/html");
@@ -34,6 +35,7 @@ export const cases = {
     const row = listedRow(2);
     Object.assign(row.lanes[1], { lane: "trie:n=3:static=true", num_draft: 4 });
     const other = structuredClone(row);
+    // The median of 4 and 7 is rounded to 6.
     other.lanes[1].num_draft = 7;
     return [
       [JSON.parse(fastestSettings([row, other, undefined])), fastestSettings([listedRow(0.9)])],

@@ -3,6 +3,7 @@ import { listedReel, listedRow, withoutStorage } from "./fixtures.js";
 
 const list = (id, changed) => ({ id, changed, questions: ["Why?", "How?"], settings: [["vanilla"], 8], documents: [] });
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a list and its races are kept for this tab": async () => {
     const store = await openStore();
@@ -19,6 +20,7 @@ export const cases = {
   "a list of yesterday is deleted": async () => {
     const store = await openStore();
     const now = Date.now();
+    // A day and 1 ms ago, and now.
     for (const [id, changed] of [
       ["old", now - 86_400_001],
       ["new", now],
@@ -27,9 +29,9 @@ export const cases = {
       await store.saveRace(list(id, changed), 0, listedRow(2), listedReel());
     }
     await store.deleteOld(now);
-    const left = [await store.loadReel("old", 0), (await store.load()).list.id];
+    const remaining = [await store.loadReel("old", 0), (await store.load()).list.id];
     await store.deleteList("new");
-    return [left, [undefined, "new"]];
+    return [remaining, [undefined, "new"]];
   },
   "a browser that keeps nothing": async () => {
     const store = new QuestionStore(undefined);

@@ -9,6 +9,7 @@ import { HOSTILE, listedRow } from "./fixtures.js";
 
 const cells = (line) => [...line.children].map((cell) => [...cell.children].map((part) => part.textContent));
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a row for each question, a column for each lane": () => {
     const opened = [];

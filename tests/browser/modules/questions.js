@@ -10,6 +10,7 @@ async function open() {
   return { dialog, opened, line: () => dialog.statusLine.textContent };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "files, suggestions and typed questions become one list": async () => {
     const { dialog, line } = await open();

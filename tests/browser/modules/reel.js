@@ -1,6 +1,7 @@
 import { readReel } from "../../../specrace/ui/static/stage/reel.js";
 import { CHUNK, HOSTILE, SERVED, UNMARKED, UNTOKENIZED } from "./fixtures.js";
 
+// A step of lane trie, with a draft of three tokens.
 const event = (index, path, emitted, more = {}) => ({
   lane: "trie",
   index,
@@ -14,9 +15,11 @@ const event = (index, path, emitted, more = {}) => ({
   ...more,
 });
 const METERS = { speedup: 1, tokens_per_s: 2, tau: 3, ms: 4 };
+// A reel of these steps as the server sends it, and the frames that are read from it.
 const wire = (...steps) => ({ race: 7, head: { lanes: [{ lane: "vanilla" }, { lane: "trie" }] }, steps });
 const frames = (...steps) => readReel(wire(...steps)).steps.map((step) => step.frame);
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a step has its lane, number and time": () => {
     const { race, steps } = readReel(wire({ event: event(3, [0], [9]), frame: { meters: METERS } }));

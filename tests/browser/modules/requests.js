@@ -1,6 +1,7 @@
 import { nameRequest, rankRequests, readFrames, Requests } from "../../../specrace/ui/static/logs/requests.js";
 import { HOSTILE, SHOWN } from "./fixtures.js";
 
+// In the first lane one step accepts all 5 tokens; in the second, two steps also have a token of the model's own.
 const REQUEST = {
   number: 1,
   id: HOSTILE,
@@ -33,6 +34,7 @@ function open() {
 
 const numbers = ({ best, worst }) => [best, worst].map((list) => list.map(({ number }) => number));
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a request has a name": () => [SCORES.requests.map(nameRequest), [`${HOSTILE} · ${HOSTILE}`, "request 2"]],
   "the runs and drafts of a lane": () => [
@@ -103,16 +105,17 @@ export const cases = {
     first.click();
     return [
       [before, first.textContent, first.getAttribute("aria-pressed"), requests.head.textContent],
+      // A button has the request's name and its tokens per step.
       [`${HOSTILE} · ${HOSTILE}`, "request 23.00", "true", "request 2"],
     ];
   },
   "buttons show the next and the previous request": () => {
     const requests = open();
-    const [back, on] = requests.bar.querySelectorAll("button");
-    const before = [back.disabled, on.disabled];
-    on.click();
+    const [back, next] = requests.bar.querySelectorAll("button");
+    const before = [back.disabled, next.disabled];
+    next.click();
     return [
-      [...before, requests.head.textContent, back.disabled, on.disabled],
+      [...before, requests.head.textContent, back.disabled, next.disabled],
       [true, false, "request 2", false, true],
     ];
   },

@@ -1,6 +1,7 @@
 import { describeFastest, describeSizes, findBest, showResults } from "../../../specrace/ui/static/stage/results.js";
 import { LANES, put, ROWS } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the fastest lane that drafts": () => [findBest(ROWS), ROWS[1]],
   "a single lane does not win, nor does vanilla": () => [

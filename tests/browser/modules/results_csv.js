@@ -1,6 +1,7 @@
 import { listCsv } from "../../../specrace/ui/static/questions/results_csv.js";
 import { listedRow } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a CSV line for each question and lane": () => {
     const csv = listCsv(["=Why?", "How?", "Who?"], [listedRow(2), { error: "Too long." }, undefined]);

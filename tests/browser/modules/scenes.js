@@ -9,8 +9,10 @@ import {
 import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);
+// A step after which the text reached its limit.
 const cutOff = { ...best, bonus: undefined };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "lanes that drafted, the fastest first": () => [rankLanes(REEL), [1, 2]],
   "the best step and a failed step": () => [

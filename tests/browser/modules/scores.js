@@ -60,6 +60,7 @@ const SCORES = {
   ],
 };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the best lane over all requests": () => [
     [findBestLane(SCORES), describeBestLane(SCORES)],

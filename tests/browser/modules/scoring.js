@@ -52,6 +52,7 @@ async function ask(answer, signal = new AbortController().signal, send = scoreLo
 
 const URL_ASKED = "gradio_api/logs?name=a.jsonl&lanes=trie";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "logs are recognised by their names": () => [
     ["a.jsonl", "a.JSONL.gz", "a.jsonl.zst", "a.ndjson", "a.parquet", "a.csv", "a.json", "a.md"].filter((name) =>

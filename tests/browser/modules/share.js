@@ -10,6 +10,7 @@ import {
 } from "../../../specrace/ui/static/lib/share.js";
 import { HOSTILE, LANES } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a file's name has letters and digits only": () => [
     ["What is <b>a trie?", undefined, "../../etc"].map((question) => nameFile(question)),
@@ -54,13 +55,13 @@ export const cases = {
     ],
   ],
   "an address holds a race until it is dropped": async () => {
-    const words = { head: {}, started: { question: HOSTILE }, steps: [{ event: { a: 1 } }], finished: { b: "é" } };
-    const { hash } = new URL(await linkWithRace(words));
+    const reel = { head: {}, started: { question: HOSTILE }, steps: [{ event: { a: 1 } }], finished: { b: "é" } };
+    const { hash } = new URL(await linkWithRace(reel));
     const rows = await (await unpackRace(hash)).text();
     location.hash = hash;
     const held = containsRace(location.hash);
     removeRaceFromAddress();
-    const left = location.hash;
+    const afterRemoval = location.hash;
     location.hash = "#other";
     removeRaceFromAddress();
     const other = location.hash;
@@ -69,7 +70,7 @@ export const cases = {
       [
         rows.trim().split("\n").map(JSON.parse),
         held,
-        left,
+        afterRemoval,
         other,
         await unpackRace("#race=%%%"),
         await unpackRace("#shared=x/y"),

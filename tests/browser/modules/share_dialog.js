@@ -29,6 +29,7 @@ function offered({ dialog }) {
   return [...dialog.querySelectorAll(".card:not([hidden])")].map(({ dataset }) => dataset.do);
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a server that takes no files opens no race in a link": async () => [
     [await open(offered), await open(offered, { takesFiles: false })],

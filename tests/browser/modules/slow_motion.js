@@ -11,8 +11,10 @@ function open(reel) {
   return { slow, sentences, host };
 }
 
+// The scene and the phase that are shown.
 const where = ({ slow }) => [slow.node.dataset.scene, slow.node.dataset.phase].join(" ");
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "without a race that drafts the page shows a sentence": () => {
     const [none, undrafted] = [undefined, { ...REEL, results: REEL.results.slice(0, 1) }].map(open);
@@ -24,6 +26,7 @@ export const cases = {
   "without motion each phase is shown until a key is pressed": () => {
     const shown = open(REEL);
     const seen = [where(shown)];
+    // There are ten phases, so the tenth press changes nothing.
     for (let press = 0; press < 10; press++) {
       shown.slow.handleKey(new KeyboardEvent("keydown", { key: "ArrowRight" }));
       seen.push(where(shown));

@@ -1,9 +1,11 @@
-// A small race as a reel. In the second step the trie's draft has two accepted words of the passage, and lookahead's draft
-// is rejected.
+// A small race as a reel. In the second step the trie's draft has two accepted words of the passage, and lookahead's
+// draft is rejected.
 const TEXTS = ["The", " cat", " sat", " on"];
 const IDS = [11, 12, 13, 14];
+// The times of a step, in ms.
 const spend = (target_ms) => ({ draft_ms: 1, target_ms, keep_ms: 1 });
 
+// Step `index` of a lane, which writes token `index` of the answer without a draft.
 function single(lane, index) {
   const event = {
     lane,

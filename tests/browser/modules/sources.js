@@ -1,10 +1,12 @@
 import { Sources } from "../../../specrace/ui/static/stage/sources.js";
 import { HOSTILE } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the share that was copied from passages": () => {
     const sources = new Sources();
     sources.setUp([{ lane: "trie", title: HOSTILE }]);
+    // One token of the model's own, none from other tables, the output or the prompt, 1 and 2 from two passages.
     sources.rows[0].counts = [1, 0, 0, 0, 1, 2];
     sources.draw();
     const { row, bar, share } = sources.rows[0];

@@ -68,6 +68,7 @@ async function open(act, server = {}) {
   }
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a recording that arrives while a live race is awaited does not replace it": () => {
     let answer;

@@ -1,5 +1,6 @@
 import { listen, send } from "../../../specrace/ui/static/lib/stage_events.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a listener gets the details of events with its name": () => {
     const stage = document.createElement("div");

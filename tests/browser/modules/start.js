@@ -15,11 +15,13 @@ function open() {
   return { start, log, holds, counts };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a race counts down, and a recorded one plays at once": async () => {
     const { start, log, counts } = open();
     start.schedule(false);
     start.schedule(true);
+    // Each call of `schedule` first ends a countdown; then there is one call for each of 3, 2, 1 and 0.
     const [shown, waiting] = [start.node.textContent, !start.node.hidden];
     while (!start.node.hidden) await new Promise((done) => setTimeout(done, 50));
     return [

@@ -4,6 +4,7 @@ import { put } from "./fixtures.js";
 const LIVE = { phase: "running", mode: "live", running: "true" };
 const RESULT = { mode: "result", outcome: "counted", running: "false" };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "each state has one name": () => [
     [

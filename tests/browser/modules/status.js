@@ -1,6 +1,7 @@
 import { readStatus, showStatus } from "../../../specrace/ui/static/stage/status.js";
 import { HOSTILE, put } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a page without a status element": () => [readStatus(), "failed"],
   "a ready server's number format and device, which a phone leaves out": () => {

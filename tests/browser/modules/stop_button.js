@@ -2,6 +2,7 @@ import { StopButton } from "../../../specrace/ui/static/stage/stop_button.js";
 import { send } from "../../../specrace/ui/static/lib/stage_events.js";
 import { put } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "Stop can be pressed from the press of Race to the end of the race": async () => {
     const host = put(["section", {}], ["button", { id: "stop" }]);

@@ -1,7 +1,7 @@
 import { breakIntoLines } from "../../../specrace/ui/static/film/text_lines.js";
 
 const width = (text) => Array.from(text).length;
-// The lines of parts, [text, run], as texts in which | ends a part.
+// The lines of parts, [text, run], as texts in which | ends a part, and N: begins a part of run N.
 const set = (parts, room) =>
   breakIntoLines(
     parts.map(([text, run]) => ({ text, run })),
@@ -9,6 +9,7 @@ const set = (parts, room) =>
     width,
   ).map((line) => line.parts.map(({ text, run }) => (run ? `${run}:${text}` : text)).join("|"));
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "lines end between words, and at line breaks": () => [
     set([["one two  three\n\nfour", 0]], 8),

@@ -10,6 +10,7 @@ import {
 
 const HOSTILE = "<img src=x>";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "each kind has its class, and HTML in a text is not parsed": () => [
     [drawOwn, drawAccepted, (text) => drawProposed([text]), (text) => drawVerified([text]), drawRejected].map(

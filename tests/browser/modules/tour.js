@@ -13,6 +13,7 @@ function open(names, wire) {
   return { tour: new Tour(stage, { proof: {} }), errors };
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the tour is available if the page has both of its races": () => [
     [["smollm2-copying", "a", "smollm2-losing"], ["smollm2-copying"], []].map((names) => open(names).tour.available),

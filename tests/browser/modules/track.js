@@ -14,10 +14,12 @@ function draw(total, frames, ...finishes) {
   track.draw(400, "slowed 2×");
   return host;
 }
+// How long the bars are. The finish line is at 0.965 of the track, so 10 of 40 tokens are 0.24125.
 const shares = (host) => [...host.querySelectorAll(".bar i")].map((bar) => bar.style.transform);
 const words = (host, name) => [...host.querySelectorAll(name)].map((node) => node.textContent);
 const RACE = [frame(0, 10, 100), frame(1, 40, 200, "eos"), frame(0, 40, 400, "eos")];
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "ticks are round numbers, and not close to the finish line": () => [
     [placeTicks(40), placeTicks(64), placeTicks(1)],

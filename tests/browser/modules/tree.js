@@ -1,6 +1,7 @@
 import { chooseNodes, countNodes, nodeKinds, Tree } from "../../../specrace/ui/static/inspector/tree.js";
 import { EVENT, SHORT_EVENT } from "./fixtures.js";
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "the state of every node": () => [nodeKinds(EVENT), ["root", "accepted", "accepted", "rejected", "unverified"]],
   "beside an accepted token, only tested ones were rejected": () => [

@@ -3,9 +3,10 @@ import { endingOf, recordVideo, VideoButton, videoType } from "../../../specrace
 const TYPES = ["video/mp4;codecs=avc1.640028", "video/webm"].filter((type) => MediaRecorder.isTypeSupported(type));
 // A browser on a busy machine may capture no second picture of a short recording, so each is twice as long as the last.
 const LENGTHS_MS = [300, 600, 1200, 2400, 4800, 9600];
+// What `record` returns for a video that is as it should be.
 const GOOD = JSON.stringify([true, 320, 180, true]);
 
-// The first video that is as it should be, or the longest.
+// What `record` returns for the first good video or, if there is none, for the longest.
 async function recordAny(type) {
   let seen;
   for (const length of LENGTHS_MS) {
@@ -15,8 +16,8 @@ async function recordAny(type) {
   return seen;
 }
 
-// Records a square whose colour changes, and reads the video as a player does: whether it lasts as long as the recording,
-// its size, and whether its last picture is blue.
+// Records a square that turns from red to blue, and reads the video as a player does. Returns whether it lasts as long
+// as the recording, its width and height, and whether its last picture is blue.
 async function record(type, length) {
   const canvas = Object.assign(document.createElement("canvas"), { width: 320, height: 180 });
   const times = [];
@@ -42,6 +43,7 @@ async function record(type, length) {
   return [Number.isFinite(duration) && duration >= (0.9 * length) / 1000, videoWidth, videoHeight, blue > 2 * red];
 }
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "MP4 is preferred, because slides take it": () => [
     [TYPES.includes(videoType()), endingOf(videoType())],

@@ -20,6 +20,7 @@ const STATE = {
   mine: null,
 };
 
+// Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a phone's heading in each state": () => [
     [

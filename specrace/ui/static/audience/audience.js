@@ -7,7 +7,7 @@ import { hueOf, isServed } from "../lib/lanes.js";
 import { listen } from "../lib/stage_events.js";
 
 const POLL_MS = 1000;
-// Width of the light border that scanners need, in modules.
+// Width of the light border that scanners need, in modules, the squares of the code.
 const QUIET_ZONE = 4;
 const LOOPBACK = new Set(["localhost", "127.0.0.1", "[::1]"]);
 
@@ -68,6 +68,7 @@ export class Audience {
     listen(node, "opened", () => this.setRound(true));
     listen(node, "lanes", () => node.dataset.mode === "idle" && this.setRound(true));
     listen(node, "moved", ({ lane, end }) => {
+      // A lane that another server decoded takes no part in the race for the first place.
       if (end && this.state?.open && !isServed(this.stage.panes[lane].method)) this.setRound(false);
     });
     listen(node, "result", (rows) => this.conclude(rows));
@@ -114,7 +115,7 @@ export class Audience {
     this.showState(await this.pending);
   }
 
-  // Closes the round, because the race is over. If its figures do not count, there is no winner.
+  // Closes the round, because the race is over. `rows` are its results; [] if they do not count, so nobody has won.
   conclude(rows) {
     const winner = rows.length ? (this.stage.track.winner ?? null) : null;
     if (this.state && this.state.winner === null) this.setRound(false, winner);
@@ -129,7 +130,7 @@ export class Audience {
     );
   }
 
-  // Ends a poll that the server no longer knows, because it was restarted. After any other failure the poll goes on.
+  // Ends a poll that the server no longer knows, because it was restarted. After any other failure the poll continues.
   handleFailure({ gone }) {
     if (!gone || !this.poll) return;
     clearInterval(this.polling);

@@ -56,6 +56,7 @@ export class Voter {
     return node;
   }
 
+  // Updates the button of a lane.
   mark(node, title, lane) {
     const { open, mine, winner, counts, hues } = this.state;
     node.dataset.hue = String(hues[lane] ?? "");
@@ -65,6 +66,7 @@ export class Voter {
     node.dataset.won = String(winner === lane);
   }
 
+  // Asks for the poll's state for as long as the page is open, as often as the server allows.
   async follow() {
     await this.request(STATE);
     setTimeout(() => this.follow(), this.state?.wait_ms ?? RETRY_MS);

@@ -4,13 +4,15 @@
 import { formatSpeedup } from "../lib/format.js";
 import { chooseFailed, formatMs, makeScene, chooseBest, rankLanes, meanVanillaMs } from "./scenes.js";
 
+// The number of tokens in the wide pass that the first chapter compares with a pass over one token.
 const WIDE_ROWS = 8;
+// The indices of the phases in PHASES (picture.js).
 const PHASE_NUMBERS = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
 /**
  * A part of a chapter, of `ms` ms. `view` is what it shows: "race" and "proof" of `reel`, "figure" of `bars`, "scene"
- * with the phases `from` to `to` of `scene`, "result" of the race that was shown last. "stay" keeps what the shot
- * before has shown, and "end" waits until the visitor leaves.
+ * with the phases `from` to `to` (PHASE_NUMBERS) of `scene`, "result" of the race that was shown last. "stay" keeps
+ * what the shot before has shown, and "end" waits until the visitor leaves.
  * @typedef {{
  *   words: string, ms: number, view: string, reel?: PlayedReel, soloLane?: string, bars?: [string, number][],
  *   scene?: any, from?: number, to?: number,
@@ -19,7 +21,7 @@ const PHASE_NUMBERS = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
 /**
  * The chapters for a race in which drafting pays, `win`, and one in which it does not, `lose`. Returns [] if `win` has
- * no accepted draft or no figures of its model, or if no lane of `lose` is slower than vanilla.
+ * no accepted draft or does not tell its model's size, or if no lane of `lose` is slower than vanilla.
  * @param {PlayedReel} win
  * @param {PlayedReel} lose
  * @returns {{title: string, shots: Shot[]}[]}
@@ -35,8 +37,8 @@ export function writeChapters(win, lose) {
 
 /** @param {PlayedReel} win */
 function writeIdle(win) {
-  const single = meanVanillaMs(win);
-  const wideMs = single * relativeCost(win, WIDE_ROWS);
+  const singleMs = meanVanillaMs(win);
+  const wideMs = singleMs * relativeCost(win, WIDE_ROWS);
   const { parameters, roofline } = win.started.about;
   const shots = [
     {
@@ -47,18 +49,18 @@ function writeIdle(win) {
       soloLane: "vanilla",
     },
     {
-      words: `Each token takes a whole pass: ${Math.round(roofline.weight_bytes / 1e6)} MB of weights are read from memory, ${formatMs(single)} for one token.`,
+      words: `Each token takes a whole pass: ${Math.round(roofline.weight_bytes / 1e6)} MB of weights are read from memory, ${formatMs(singleMs)} for one token.`,
       ms: 11_000,
       view: "stay",
     },
     {
-      words: `One pass can check ${WIDE_ROWS} tokens in ${formatMs(wideMs)}, not ${WIDE_ROWS} × ${formatMs(single)}: while weights are read, the processor has time to spare.`,
+      words: `One pass can check ${WIDE_ROWS} tokens in ${formatMs(wideMs)}, not ${WIDE_ROWS} × ${formatMs(singleMs)}: while weights are read, the processor has time to spare.`,
       ms: 12_000,
       view: "figure",
       bars: [
-        ["1 pass, 1 token", single],
+        ["1 pass, 1 token", singleMs],
         [`1 pass, ${WIDE_ROWS} tokens`, wideMs],
-        [`${WIDE_ROWS} passes`, WIDE_ROWS * single],
+        [`${WIDE_ROWS} passes`, WIDE_ROWS * singleMs],
       ],
     },
     { words: "So can one pass write more than one token? Yes: guess first.", ms: 6000, view: "stay" },

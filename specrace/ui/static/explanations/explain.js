@@ -12,7 +12,8 @@ const REPEAT_MS = 16_000;
 const REPEATED = new Set(["accepted", "all", "copied"]);
 
 // [key, describe]: `describe` gets what a lane's latest frame shows, and returns a caption, or a falsy value if the
-// caption does not apply. Of two captions that apply, the earlier one is preferred.
+// caption does not apply. Of two captions that apply, the earlier one is preferred. Those about speed wait for some
+// steps, because the speedup of the first few says little.
 /** @type {[string, (seen: Record<string, any>) => any][]} */
 const CAPTIONS = [
   [
@@ -108,6 +109,7 @@ export function chooseCaption(seen, shownAt, now) {
 // `best`: the fastest lane, undefined if none is faster than vanilla, or if the figures do not count.
 function explainResult(best) {
   if (!best) return "The race is over. Replay it, and watch how many words each lane writes at once.";
+  // A step yields `tau` tokens, each in 1 / `speedup` of the time of a step of vanilla's.
   const cost = (best.tau / best.speedup).toFixed(2);
   const share = Math.round((100 * best.accepted) / best.drafted);
   return `The model accepted ${share} % of ${best.title}'s drafts; a step took ${cost} times as long as one of vanilla's, which yields one token.`;
@@ -122,6 +124,7 @@ export class Explainer {
     this.finished = new Set();
     // The current caption stays until this time.
     this.until = 0;
+    // The caption at the end of the race: why its winner is fastest.
     this.why = "";
   }
 
@@ -160,6 +163,7 @@ export class Explainer {
     if (isServed(method)) return;
     if (frame.end) this.finished.add(method.lane);
     if (this.node.hidden || performance.now() < this.until) return;
+    // A run is [kind, text, tokens, spans]; its spans are the parts of passages that it was copied from.
     const spans = frame.runs.findLast((run) => run[3]?.length)?.[3];
     const seen = {
       name: method.lane,

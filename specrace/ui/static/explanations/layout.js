@@ -19,16 +19,18 @@ const MAX_TOKENS = 120;
 // The labels of a token without visible text, and of the end of the answer.
 const NOTHING = "·";
 const END = "end";
+// Matches a letter of a script that is written from right to left.
 const RIGHT_TO_LEFT = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
-// Texts with a Latin, Greek or Cyrillic letter or a digit.
+// Matches a Latin, Greek or Cyrillic letter or a digit.
 const LEFT_TO_RIGHT = /[\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}\p{N}]/u;
 // The smallest width of a box.
 const MIN_PX = 44;
 // Sizes of a node relative to the text. At the smallest, letters are still 24 px high.
 const SCALES = [1.3, 1.15, 1, 0.9, 0.8];
 // The largest number of nodes, and the smaller numbers to try if a tree does not fit.
-const MAX_NODES = [40, 32, 28, 24, 21, 18, 16, 14, 12, 10, 8, 6, 5, 4, 3, 2];
+const NODE_LIMITS = [40, 32, 28, 24, 21, 18, 16, 14, 12, 10, 8, 6, 5, 4, 3, 2];
 
+// A canvas on which nothing is drawn: it measures texts.
 const ruler = document.createElement("canvas").getContext("2d");
 
 export function measure(text, size = SIZE, weight = 400) {
@@ -60,6 +62,7 @@ function labelInLine({ text, whole }) {
 }
 
 // Sets tokens in lines of `width` without breaking words: each token gets `x`, `width`, `line` and `label`.
+// Its `pad` is room around the text, in pixels; `apart`: it begins a word; `whole`: its text is not shortened.
 export function flow(tokens, width, size = SIZE) {
   const blank = measure(" ", size);
   const words = [];
@@ -103,6 +106,7 @@ function mirror(tokens, width) {
     run.push(token);
     const next = tokens[index + 1];
     if (next?.line === token.line && [token, next].every(({ text }) => LEFT_TO_RIGHT.test(text))) continue;
+    // All tokens are mirrored already, so the last one of the run is at its left end.
     turn(run.at(-1).x, run[0].x + run[0].width, run.length > 1 ? run : []);
     run = [];
   }
@@ -137,14 +141,15 @@ export function placeTree(scene, width, height) {
     (tree) => tree.height <= height,
   );
   if (largest && !largest.omitted) return largest;
-  for (const maxNodes of MAX_NODES) {
+  for (const maxNodes of NODE_LIMITS) {
     const cut = placeNodes(scene, maxNodes, width, SCALES.at(-1));
-    if (cut.height <= height || maxNodes === MAX_NODES.at(-1)) return cut;
+    if (cut.height <= height || maxNodes === NODE_LIMITS.at(-1)) return cut;
   }
 }
 
+// Places at most `maxNodes` nodes at one scale, in as many bands as they need.
 function placeNodes(scene, maxNodes, width, scale) {
-  const nodes = describeNodes(scene, chooseNodes(scene.event, Math.min(maxNodes, MAX_NODES[0])), scale);
+  const nodes = describeNodes(scene, chooseNodes(scene.event, Math.min(maxNodes, NODE_LIMITS[0])), scale);
   setRows(nodes);
   const columns = [];
   for (const node of nodes) columns[node.depth] = Math.max(columns[node.depth] ?? 0, node.width, node.tag?.width ?? 0);
@@ -176,6 +181,7 @@ function placeBand(nodes, band, number, top, scale) {
   const xs = new Map(band.map(({ depth, x }) => [depth, x]));
   const inBand = nodes.filter(({ depth }) => xs.has(depth));
   const rows = [...new Set(inBand.map(({ row }) => row))].sort((a, b) => a - b);
+  // Only the top row, the accepted path, has tags.
   const tagHeight = inBand.some((node) => node.tag) ? (TAG_PX + 4) * scale : 0;
   const yOf = (index) => top + index * ROW_PX * scale + (index ? tagHeight : 0);
   for (const node of inBand)
@@ -183,6 +189,7 @@ function placeBand(nodes, band, number, top, scale) {
   return yOf(rows.length - 1) + NODE_PX * scale - top + (rows.length === 1 ? tagHeight : 0);
 }
 
+// The chosen nodes as they are drawn. `last`: the node is the end of the accepted path.
 function describeNodes({ event, path, run, bonus }, chosen, scale) {
   const kinds = nodeKinds(event);
   // The model's own token after each node of the path.

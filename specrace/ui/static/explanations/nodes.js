@@ -1,12 +1,14 @@
 // Draws a scene's draft tree at one moment of the slow motion: draft tokens arrive (while they move, picture.js draws
 // them as "ghosts"), the model's pass sweeps over them, and rejected ones fall. `done` has the share of each phase that
-// is over (`readTime` in picture.js).
+// is over (`readTime` in picture.js); `places` is the layout (`placeScene` there).
 import { svg } from "../lib/dom.js";
 import { measure, NODE_PX, SIZE, TAG_PX } from "./layout.js";
 import { between, layer, ramp, TINT, drawText } from "./draw_svg.js";
 
 const FALL_PX = 90;
 const EDGE_PX = 9;
+// From the top of a box to the baseline of its text.
+const BASELINE_PX = 33;
 
 // When draft token `index` of `count` starts to move and when it lands, as shares of the draft phase.
 export function landing(index, count) {
@@ -16,12 +18,15 @@ export function landing(index, count) {
 
 // Where a node's text begins.
 export function textStartOf(node, scale) {
-  return { x: node.x + (node.width - scale * measure(node.label)) / 2, y: node.y + 33 * scale };
+  return { x: node.x + (node.width - scale * measure(node.label)) / 2, y: node.y + BASELINE_PX * scale };
 }
 
 // Where the text of a tag begins: the model's own token, below its node.
 export function tagStartOf(node, scale) {
-  return { x: node.x + (node.tag.width - scale * measure(node.tag.label)) / 2, y: node.y + (NODE_PX + 33) * scale };
+  return {
+    x: node.x + (node.tag.width - scale * measure(node.tag.label)) / 2,
+    y: node.y + (NODE_PX + BASELINE_PX) * scale,
+  };
 }
 
 export function drawTree({ places, theme, done }) {
@@ -31,19 +36,20 @@ export function drawTree({ places, theme, done }) {
   const byNode = new Map(tree.nodes.map((node) => [node.node, node]));
   tree.nodes.forEach((node, index) => {
     const [, landed] = landing(index, tree.nodes.length);
+    // The root, which is the pending token, is there from the beginning of the draft phase.
     const appeared = node.node ? ramp(done.draft, landed, landed + 0.02) : Math.ceil(done.draft);
     if (!appeared) {
       group.append(drawPlace(node, tree.scale, theme));
       return;
     }
-    const edge = appeared * (1 - Math.min(1, 4 * fallOf(node, done)));
-    if (node.node) group.append(drawEdge(byNode.get(node.parent), node, tree.scale, theme, edge));
+    const edgeOpacity = appeared * (1 - Math.min(1, 4 * fallOf(node, done)));
+    if (node.node) group.append(drawEdge(byNode.get(node.parent), node, tree.scale, theme, edgeOpacity));
     group.append(drawNode(node, tree.scale, theme, done, appeared));
   });
   if (!done.draft) return group;
   if (tree.omitted) group.append(drawOmitted(places, theme, done));
   if (done.verify) group.append(drawSweep(places, theme, done.verify));
-  for (const node of tree.nodes) if (node.tag) group.append(drawOwn(node, places, theme, done));
+  for (const node of tree.nodes) if (node.tag) group.append(drawTag(node, places, theme, done));
   return group;
 }
 
@@ -62,6 +68,7 @@ function drawOmitted({ tree, width, side }, theme, done) {
   });
 }
 
+// How far a rejected draft token has fallen: 0 to 1.
 function fallOf(node, done) {
   return node.kind === "accepted" || !node.node ? 0 : ramp(done.accept, 0.3, 0.75);
 }
@@ -96,12 +103,12 @@ function drawNode(node, scale, theme, done, appeared) {
   const kind = kindOf(node, done);
   const look = LOOKS[kind](theme);
   const fall = fallOf(node, done);
-  const remaining = node.kind === "accepted" ? 1 - 0.65 * ramp(done.accept, 0.25, 0.5) : 1 - fall;
+  const opacity = node.kind === "accepted" ? 1 - 0.65 * ramp(done.accept, 0.25, 0.5) : 1 - fall;
   const width = node.width / scale;
   const group = svg("g", {
     "data-node": node.node,
     "data-kind": kind,
-    opacity: (appeared * remaining).toFixed(3),
+    opacity: (appeared * opacity).toFixed(3),
     transform: `translate(${node.x} ${node.y + FALL_PX * fall}) scale(${scale})`,
   });
   group.append(
@@ -115,7 +122,10 @@ function drawNode(node, scale, theme, done, appeared) {
       "stroke-width": 2,
       "stroke-dasharray": look.dashes ?? "none",
     }),
-    drawText(node.label, width / 2, 33, look.text, { "text-anchor": "middle", "font-style": look.style ?? "normal" }),
+    drawText(node.label, width / 2, BASELINE_PX, look.text, {
+      "text-anchor": "middle",
+      "font-style": look.style ?? "normal",
+    }),
   );
   if (look.struck) group.append(svg("path", { d: `M5 25H${width - 5}`, stroke: look.stroke, "stroke-width": 3 }));
   return group;
@@ -135,10 +145,11 @@ function drawSweep({ tree, width, side }, theme, share) {
 }
 
 // Draws the model's own token below a node of the path once the bar has passed. The last of them moves into the text.
-function drawOwn(node, { tree, width, side }, theme, done) {
+function drawTag(node, { tree, width, side }, theme, done) {
   const { scale } = tree;
-  const passed = (node.x - side) / (width - 2 * side);
-  const shown = ramp(done.verify, 0.08 + 0.4 * passed, 0.14 + 0.4 * passed);
+  // Where the node is between the picture's sides, 0 to 1: the bar passes nodes further right later.
+  const across = (node.x - side) / (width - 2 * side);
+  const shown = ramp(done.verify, 0.08 + 0.4 * across, 0.14 + 0.4 * across);
   const faded = node.last ? ramp(done.accept, 0.52, 0.58) : ramp(done.accept, 0.2, 0.4);
   const group = layer(shown * (1 - faded), "own");
   if (!shown || faded === 1) return group;
@@ -147,8 +158,9 @@ function drawOwn(node, { tree, width, side }, theme, done) {
   group.append(
     svg("path", { d: "M10 5l8 -9l8 9z", fill: theme.ink }),
     svg("rect", { y: 4, width: tagWidth, height: TAG_PX - 2, rx: 5, fill: theme.ink }),
-    drawText(node.tag.label, tagWidth / 2, 33, theme.card, { "text-anchor": "middle" }),
+    drawText(node.tag.label, tagWidth / 2, BASELINE_PX, theme.card, { "text-anchor": "middle" }),
   );
+  // The model's token differs from every draft token that follows this node.
   const differs = node.last && tree.nodes.some(({ parent }) => parent === node.node);
   if (differs)
     group.append(

@@ -1,6 +1,6 @@
 // Finds where the draft tokens of one step come from. `tree.positions` has the position of the token that each was
 // copied from: in a passage, elsewhere in the prompt, or in the output. A drafter that copies from no text may leave a
-// note on the step, whose rows are shown instead.
+// note on the step; then the rows of the note are shown instead.
 /** @import { Step } from "../lib/wire.d.ts" */
 /** @import { PlayedReel } from "../stage/reel.js" */
 import { visibleText } from "../lib/pieces.js";
@@ -35,21 +35,22 @@ const OWN_SOURCES = {
  */
 export function readText(reel, lane, before) {
   const origins = reel.started.about.origins ?? [];
+  // The offsets in `origins` count characters, not UTF-16 units.
   const passages = reel.head.passages.map(({ title, text }) => ({ title, letters: Array.from(text) }));
-  const prompt = reel.started.prompt_tokens;
+  const promptLength = reel.started.prompt_tokens;
   const output = reel.steps
     .filter((step) => step.lane === lane && step.index < before)
     .flatMap(({ event }) => event.emitted.map((_, index) => visibleText(event.texts[index])));
   return {
     output,
     textAt(position) {
-      if (position >= prompt) return output[position - prompt];
+      if (position >= promptLength) return output[position - promptLength];
       const [passage, start, end] = origins[position] ?? [];
       return passage === undefined ? undefined : passages[passage]?.letters.slice(start, end).join("");
     },
     placeAt(position) {
       if (!(position >= 0)) return "";
-      if (position >= prompt) return FROM_OUTPUT;
+      if (position >= promptLength) return FROM_OUTPUT;
       const origin = origins[position];
       return origin ? namePassage(passages[origin[0]], origin[0]) : FROM_PROMPT;
     },
@@ -89,7 +90,8 @@ export function findSource(event, text, lane) {
 }
 
 /**
- * Groups draft tokens by the stretch of text they were copied from. That with the most accepted tokens comes first.
+ * Groups draft tokens by the stretch of text they were copied from: {clusters, unplaced}. The cluster with the most
+ * accepted tokens comes first. `unplaced` are the nodes that were copied from no text.
  * @param {Step} event
  * @param {ReturnType<typeof readText>} text
  */
@@ -114,7 +116,7 @@ function groupNodes({ tree, verdict }, text) {
   return { clusters: clusters.sort((a, b) => weigh(b) - weigh(a)), unplaced };
 }
 
-// The words of a stretch and CONTEXT words around it, each with the draft tokens copied from it.
+// The tokens of a stretch and CONTEXT tokens around it, each with the draft tokens copied from it.
 function excerpt({ place, nodes }, event, text) {
   const isHere = (position) => text.placeAt(position) === place && text.textAt(position) !== undefined;
   if (!isHere(nodes[0].position))
@@ -140,6 +142,7 @@ function excerpt({ place, nodes }, event, text) {
 }
 
 /**
+ * A list of one row, which has these draft tokens.
  * @param {Step} event
  * @param {number[]} nodes
  */
@@ -156,12 +159,14 @@ function listNodes({ pieces }, nodes) {
 function rowsFromNotes(event, nodes) {
   const { tokens, parents } = event.tree;
   const unlinked = new Set(nodes);
+  // The rows of a window come last.
   const rows = [...(event.note?.rows ?? [])].sort(
     (a, b) => Number(a.group === "Window") - Number(b.group === "Window"),
   );
   const shown = [];
   for (const row of rows) {
     const list = row.tokens.slice(0, MAX_WORDS).map((token, index) => {
+      // The tokens of a row follow one another or, if they have counts, are alternatives after the same context.
       const before = index && !row.counts.length ? row.tokens[index - 1] : row.after.at(-1);
       // A window's first row begins with the pending token.
       const pending = row.label === "row 0" && !index;

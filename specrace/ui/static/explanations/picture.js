@@ -26,17 +26,18 @@ const LEGEND_PX = 84;
 const SOURCE_LINE = 40;
 // Pictures narrower than this have a different layout.
 const NARROW = 900;
-// The width of a picture on the page, in its own units, in a wide and in an upright area; the smallest height.
+// In the picture's own units: its width in a wide and in an upright area of the page, and its smallest height.
 const WIDE_PX = 1280;
 const UPRIGHT_PX = 640;
 const MIN_HEIGHT = 560;
-// Lines of text above the tree.
+// Lines of the strip, which is the text above the tree.
 const STRIP_LINES = 2;
 // At least this many tokens before the step should be shown.
 const MIN_BEFORE = 5;
 // A source up to this share of the width may be drawn beside the tree.
 const MAX_BESIDE = 0.45;
 
+// When a phase begins, in ms.
 export function startOf(phase) {
   return PHASES.slice(0, phase).reduce((sum, [, length]) => sum + length, 0);
 }
@@ -51,6 +52,7 @@ export function readTime(time) {
   return { phase: PHASES.findLastIndex((_, phase) => startOf(phase) <= at), done: Object.fromEntries(shares) };
 }
 
+// The colours that the page's style gives an element, by name.
 export function readTheme(node) {
   const style = getComputedStyle(node);
   const names = ["ink", "dim", "faint", "line", "card", "ground", "accepted", "rejected", "proposed"];
@@ -95,7 +97,8 @@ export function placeScene(scene, width, height) {
   return { width, height, side: SIDE, captions, strip, source, tree };
 }
 
-// The text in STRIP_LINES lines, or in one more if too little of the text before the step fits, times `factor`.
+// The text in STRIP_LINES lines, or in one more if too little of the text before the step fits, times `factor`,
+// because a narrow picture needs twice the lines.
 function chooseStrip(scene, width, factor) {
   const strip = flowStrip(scene, width, STRIP_LINES * factor);
   const before = strip.tokens.filter(({ kind }) => kind === "written").length;
@@ -106,6 +109,7 @@ function chooseStrip(scene, width, factor) {
 
 function placeSource({ name, rows }, width) {
   const words = [];
+  // Line 0 is the heading with the source's name.
   let line = 1;
   for (const row of rows) {
     const start = row.name ? [{ text: `${row.name}:`, nodes: [], whole: true }] : [];

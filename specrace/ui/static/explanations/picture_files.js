@@ -22,7 +22,9 @@ function familyOf(rule) {
   return rule.style.getPropertyValue("font-family").replace(/["']/g, "");
 }
 
+// A @font-face rule with its font file as a data URL; "" if the file cannot be loaded.
 async function inlineFace(rule) {
+  // The address in the first url(...), with or without quotes.
   const [, address] = /url\(["']?([^"')]+)["']?\)/.exec(rule.style.getPropertyValue("src")) ?? [];
   if (!address) return "";
   try {
@@ -52,7 +54,7 @@ export function writeSvg(picture, fonts) {
   return new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
 }
 
-// Draws an SVG file on a whole canvas.
+// Draws an SVG file so that it fills a canvas.
 export async function paint(context, blob) {
   const url = URL.createObjectURL(blob);
   try {

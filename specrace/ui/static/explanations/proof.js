@@ -19,10 +19,10 @@ const NO_RACE = "The proof compares the lanes of a race: run one first, or open 
 const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
 
 // Compares the texts of a race's lanes. Returns {lanes, others, texts, referred, tokens, splits, same, total}: `lanes`
-// are the compared lanes, vanilla first. The rest are titles: `others` of lanes under rejection sampling, `texts` of
-// servers that send no token ids, and `referred` of lanes that are compared with a server, the last two with the words
-// of their badges. `tokens` are vanilla's, each with the lanes that agree up to it. `splits` says where lanes leave
-// vanilla's text. The first `same` of `total` tokens are the same in all compared lanes.
+// are the compared lanes, vanilla first. Of the other lanes only titles are given: `others` of lanes under rejection
+// sampling (their badge is "law"), `texts` of servers that send no token ids, and `referred` of lanes that are compared
+// with a server, the last two with the words of their badges. `tokens` are vanilla's, each with the lanes that agree up
+// to it. `splits` says where lanes leave vanilla's text. The first `same` of `total` tokens are equal in all `lanes`.
 /** @param {PlayedReel} reel */
 export function compareTexts(reel) {
   const lanes = reel.head.lanes.map((lane, index) => ({ ...lane, badge: reel.results[index].badge, tokens: [] }));
@@ -61,10 +61,9 @@ function countAgreeing(base, tokens) {
 // The positions at which lanes leave vanilla's text: {at, branches: [{titles, text, words}]}, vanilla's branch first.
 function findSplits(lanes, stopped) {
   const [base] = lanes;
-  // In a stopped race a lane that is merely shorter than vanilla's does not differ.
-  const apart = lanes.filter(({ same, tokens }) => !stopped && (same < tokens.length || same < base.tokens.length));
-  const cut = lanes.filter(({ same, tokens }) => stopped && same < Math.min(tokens.length, base.tokens.length));
-  const differing = [...apart, ...cut];
+  // In a stopped race a text that is merely shorter than vanilla's does not differ.
+  const lengthOf = stopped ? Math.min : Math.max;
+  const differing = lanes.filter(({ same, tokens }) => same < lengthOf(tokens.length, base.tokens.length));
   const positions = [...new Set(differing.map(({ same }) => same))].sort((a, b) => a - b);
   return positions.map((at) => {
     const leaving = differing.filter(({ same }) => same === at);
@@ -96,6 +95,7 @@ function readBranch(tokens, at) {
   return `${text}${tokens.length > at + BRANCH_TOKENS ? " …" : ""}`;
 }
 
+// How many tokens are the same, of the `shown` ones that the page shows so far.
 export function describeCount({ lanes, same, total }, shown = total) {
   const soFar = shown < total ? " so far" : "";
   return `${Math.min(same, shown)} of ${shown} tokens the same in all ${lanes.length} lanes${soFar}`;

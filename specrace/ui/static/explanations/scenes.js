@@ -60,6 +60,7 @@ export function rankLanes(reel) {
  */
 export function chooseBest(reel, lane) {
   const steps = reel.steps.filter((step) => step.lane === lane && countAccepted(step.event));
+  // A run is [kind, text, tokens, spans]; its spans are the parts of passages that it was copied from.
   /** @param {ReadStep} step */
   const copied = ({ frame }) => Number(frame.runs.some(([, , , spans]) => spans?.length));
   return maxBy(
@@ -117,7 +118,7 @@ export function makeScene(reel, { lane, index, event }) {
   const text = readText(reel, lane, index);
   const path = event.verdict.path;
   const accepted = countAccepted(event);
-  const hasOwn = event.emitted.length > accepted;
+  const hasBonus = event.emitted.length > accepted;
   return {
     lane: name,
     title,
@@ -132,7 +133,7 @@ export function makeScene(reel, { lane, index, event }) {
     pending: visibleText(text.output.length ? text.output.at(-1) : ""),
     run: path.slice(1, accepted + 1).map((node, depth) => ({ node, text: visibleText(event.texts[depth]) })),
     // The bonus token: undefined if the text was cut at its limit, "" if the model ended the text.
-    bonus: hasOwn ? visibleText(event.texts[accepted]) : undefined,
+    bonus: hasBonus ? visibleText(event.texts[accepted]) : undefined,
     source: findSource(event, text, name),
     stepMs: stepTime(event),
     singleMs: meanVanillaMs(reel),

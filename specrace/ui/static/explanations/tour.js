@@ -8,6 +8,7 @@ import { drawScene, fitScene, PHASES, readTheme, startOf } from "./picture.js";
 import { readReel } from "../stage/reel.js";
 import { formatMs } from "./scenes.js";
 
+// The shortest time between two pictures.
 const PICTURE_MS = 33;
 // A narrower page gets a narrower picture of the bars.
 const NARROW_PX = 900;
@@ -91,7 +92,7 @@ export class Tour {
     else this.stage.node.focus({ preventScroll: true });
   }
 
-  // Shows the result of the race that the tour replaced, or all lanes of the tour's if there was none.
+  // Shows the result of the race that the tour replaced or, if there was none, all lanes of the tour's last race.
   showPrevious() {
     const { stage, previousReel } = this;
     stage.paneRow.toggleSolo(undefined);
@@ -140,16 +141,19 @@ export class Tour {
     if (share === 1 && this.shot.view !== "end") this.go(this.number + 1);
   }
 
-  // Fills the segments of earlier chapters, and of this chapter's segment the earlier shots and `share` of this shot.
+  // Fills the progress bar: the segments of earlier chapters wholly, this chapter's as far as its shots have played.
+  // `share` of the current shot is over.
   showProgress(share) {
     const { chapter } = this.shot;
     const shots = this.shots.filter((shot) => shot.chapter === chapter);
     const done = (shots.indexOf(this.shot) + share) / shots.length;
     const segments = /** @type {HTMLElement[]} */ ([...this.progress.children]);
     segments.forEach((segment, index) => {
-      const filled = index + 1 < chapter ? 1 : index + 1 === chapter ? done : 0;
+      const number = index + 1;
+      const isCurrent = number === chapter;
+      const filled = isCurrent ? done : Number(number < chapter);
       segment.style.setProperty("--done", `${100 * filled}%`);
-      segment.classList.toggle("now", index + 1 === chapter);
+      segment.classList.toggle("now", isCurrent);
     });
   }
 

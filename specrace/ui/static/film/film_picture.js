@@ -79,7 +79,7 @@ export class FilmPicture {
     this.raceMs = Math.max(0, ...reel.steps.map(({ at }) => at));
     this.playMs = playMs ?? playbackMs(this.raceMs);
     this.speed = playMs ? this.raceMs / playMs : playbackSpeed(this.raceMs);
-    // Whether the race's figures count.
+    // Whether the race's figures count: not if it was stopped, nor if the machine was disturbed.
     this.counts = reel.phase !== "stopped" && !(reel.repeated ?? reel.pace)?.disturbed;
     this.ranking = this.counts ? findFastest(reel.results).map((row) => reel.results.indexOf(row)) : [];
     this.places = this.counts ? rankLanes(reel.results) : [];
@@ -155,8 +155,12 @@ export class FilmPicture {
     if (all.length > lines.length) lines[lines.length - 1] += " …";
     lines.forEach((words, index) =>
       this.write(context, words, {
-        ...{ x: SIDE, y: (index + 0.5) * line + SIDE, width },
-        ...{ size, weight: 700, colour: this.theme.ink },
+        x: SIDE,
+        y: (index + 0.5) * line + SIDE,
+        width,
+        size,
+        weight: 700,
+        colour: this.theme.ink,
       }),
     );
     return lines.length * line + GAP;
@@ -197,6 +201,7 @@ export class FilmPicture {
       const speedup = speedupSoFar(frame?.meters, this.lanes[0].frame?.meters);
       return speedup ? formatSpeedup(speedup) : "";
     }
+    // Without the number of runs, which follows the comma.
     const [range] = describeRange(repeated ?? null, index).split(",");
     return `${formatSpeedup(results[index].speedup)}${range ? ` (${range})` : ""}`;
   }
@@ -279,7 +284,7 @@ export class FilmPicture {
       );
   }
 
-  // Writes one line, cut to its width; a right-to-left text ends at the right.
+  // Writes one line, cut to its width; a right-to-left text is aligned to the right.
   write(context, text, { x, y, width, size, weight, colour }) {
     context.font = `${weight} ${size}px ${FONT}`;
     context.fillStyle = colour;
@@ -308,6 +313,7 @@ function splitArea(area, count, shape) {
   }));
 }
 
+// The text or, if it is wider than `width`, as much of its beginning as fits, and "…".
 function cut(context, text, width) {
   if (context.measureText(text).width <= width) return text;
   const letters = Array.from(text);

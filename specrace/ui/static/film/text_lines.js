@@ -16,6 +16,7 @@ function splitWords(parts) {
   const begin = (more = {}) => ({ parts: [], blank: null, breaks: false, ...more });
   const words = [begin()];
   for (const { text, run } of parts)
+    // A piece is a line break, other blanks, or a word.
     for (const piece of text.match(/\n|[^\S\n]+|\S+/gu) ?? []) {
       if (piece === "\n") words.push(begin({ breaks: true }));
       else if (piece.trim()) words.at(-1).parts.push({ text: piece, run });

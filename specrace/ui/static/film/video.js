@@ -3,6 +3,7 @@
 import { downloadBlob } from "../lib/files.js";
 import { setDuration } from "./webm.js";
 
+// The types of video, the preferred one first; avc1 is H.264.
 const TYPES = [
   "video/mp4;codecs=avc1.640028",
   "video/mp4;codecs=avc1",

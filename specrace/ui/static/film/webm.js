@@ -18,6 +18,7 @@ const DEFAULT_SCALE = 1_000_000;
 // Reads a variable-length integer of 1 to 8 bytes: the first 1 bit marks its length. `keepsMark`: that bit is part of
 // the value, as in an element's id. A size whose other bits are all 1 is unknown.
 function readNumber(bytes, at, keepsMark) {
+  // `clz32` counts leading zeros in 32 bits: 24 more than there are in the byte.
   const length = Math.clz32(bytes[at]) - 23;
   if (length > 8 || at + length > bytes.length) throw new RangeError("a number is cut off");
   const mark = 0x80 >> (length - 1);
@@ -75,9 +76,10 @@ function writeInfo(bytes, info, ms) {
   const ticks = (ms * 1e6) / (scale ? readInteger(bytes, scale) : DEFAULT_SCALE);
   const duration = new Uint8Array(8);
   new DataView(duration.buffer).setFloat64(0, ticks);
-  const kept = children.filter(({ id }) => id !== DURATION).map(({ start, end }) => bytes.subarray(start, end));
+  const others = children.filter(({ id }) => id !== DURATION).map(({ start, end }) => bytes.subarray(start, end));
+  // The bytes are the ids DURATION and, below, INFO.
   const written = writeElement(Uint8Array.of(0x44, 0x89), duration);
-  return writeElement(Uint8Array.of(0x15, 0x49, 0xa9, 0x66), join([...kept, written]));
+  return writeElement(Uint8Array.of(0x15, 0x49, 0xa9, 0x66), join([...others, written]));
 }
 
 /**
@@ -91,6 +93,7 @@ export function setDuration(bytes, ms) {
   const head = readElement(bytes, 0);
   const segment = readElement(bytes, head.end);
   if (head.id !== EBML || segment.id !== SEGMENT) throw new RangeError("this is no WebM file");
+  // The id SEGMENT, then an unknown size: eight bytes, in which all bits after the mark are 1.
   const parts = [bytes.subarray(0, head.end), Uint8Array.of(0x18, 0x53, 0x80, 0x67, 0x01)];
   parts.push(new Uint8Array(7).fill(255));
   for (const child of readChildren(bytes, segment)) {

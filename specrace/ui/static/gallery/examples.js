@@ -1,6 +1,6 @@
-// An example with a recorded race plays it at the first press; the next press races live.
+// The page's example questions. One that has a recorded race plays it at the first press; the next press races live.
 /** @import { RaceCard } from "../lib/wire.d.ts" */
-// Parameters of the address that are not settings, nor are Gradio's own, which begin with "__".
+// Parameters of the address that change no setting. Nor do Gradio's own, which begin with "__".
 const OTHER_PARAMETERS = ["q", "autorun"];
 
 // Whether the page's address changes no setting, so that the page has the default settings, like the recordings.

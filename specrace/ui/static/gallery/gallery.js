@@ -67,6 +67,7 @@ export class Gallery {
         `${card.fastest}: ${formatSpeedup(card.speedup)} vanilla · ${card.lanes.length} lanes · ${formatSeconds(card.ms)}`,
       ),
     );
+    // The last fact is the date.
     const facts = describeRecording(card).split(" · ");
     const small = make("small");
     small.append(facts.slice(0, -1).join(", "), " ", make("time", "", facts.at(-1)));
@@ -85,6 +86,7 @@ export class Gallery {
   playAll(names, onReels) {
     const request = async () => {
       const results = await Promise.all(names.map((name) => this.server.play_recorded(name)));
+      // The reels are JSON texts, and together the text of a JSON list.
       return results.find(({ error }) => error) ?? { reel: `[${results.map(({ reel }) => reel)}]` };
     };
     return this.receive(request, { onReel: onReels });
@@ -129,7 +131,7 @@ export class Gallery {
     this.requests++;
   }
 
-  // Ignores it only if the visitor did not ask for it.
+  // Ignores such a recording only if the visitor did not ask for it.
   cancelAutomatic() {
     if (this.automatic) this.cancel();
   }

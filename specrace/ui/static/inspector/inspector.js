@@ -19,7 +19,8 @@ const FADE_PX = 36;
 const NO_STEP = "Every step of every lane: its draft tree, what the model accepted, and where the time went.";
 
 /**
- * A lane and its steps: the event, the race time at its end, and the number of tokens before it.
+ * A lane, the number of its `tokens` so far, and its steps: the event, the race time at its end, and the number of
+ * tokens before it.
  * @typedef {ShownLane & { tokens: number, steps: { event: Step, at: number, tokensBefore: number }[] }} LaneSteps
  */
 
@@ -138,7 +139,7 @@ export class Inspector {
     new IntersectionObserver(([{ isIntersecting }]) => (this.visible = isIntersecting)).observe(this.node);
   }
 
-  // Fades the edges of the tree where it goes on, because not every browser shows a scroll bar.
+  // Fades the edges of the tree beyond which it continues, because not every browser shows a scroll bar.
   fadeEdges() {
     const { scrollLeft, scrollTop, scrollWidth, scrollHeight, clientWidth, clientHeight, style } = this.tree;
     const hidden = {
@@ -260,7 +261,8 @@ export class Inspector {
     this.markTab();
     this.back.disabled = !step;
     this.next.disabled = step === steps.length - 1;
-    const unit = hasTokens({ served }) ? (served && !served.chunks_are_steps ? "token" : "step") : "chunk";
+    const stepUnit = served && !served.chunks_are_steps ? "token" : "step";
+    const unit = hasTokens({ served }) ? stepUnit : "chunk";
     this.place.textContent = `${unit} ${step + 1} of ${steps.length}`;
     const words = served ? describeServed(event, this.lanes[lane], at) : describeStep(event, title, at);
     if (hasTokens({ served })) this.drawTree(event, steps[step + 1]?.event, words);
@@ -282,6 +284,7 @@ export class Inspector {
     this.words.textContent = words;
     const tree = new Tree(event, nextEvent);
     this.tree.replaceChildren(tree.draw(words));
+    // Show the root in the middle.
     this.tree.scrollTop = tree.nodes[0].y + NODE_PX / 2 - this.tree.clientHeight / 2;
     this.fadeEdges();
     this.more.textContent = tree.omitted ? `+${countOf(tree.omitted, "more node")}` : "";
@@ -350,6 +353,7 @@ export class Inspector {
     return parts;
   }
 
+  // A part below the tree. `wide`: it fills a row, because its table is wide.
   drawPart(title, body, words, wide) {
     const node = make("div", wide ? "part wide" : "part");
     const box = make("div", "scroller");

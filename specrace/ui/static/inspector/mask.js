@@ -10,20 +10,22 @@ export function drawMask(event) {
   const nodes = chooseNodes(event, TREE_NODES);
   const columns = new Map(nodes.map((node, index) => [node, index]));
   const kinds = nodeKinds(event);
-  const size = nodes.length > 20 ? 8 : 11;
+  // In pixels: the side of a cell, and the column of the marks at the accepted rows.
+  const cellPx = nodes.length > 20 ? 8 : 11;
   const left = 14;
-  const side = left + nodes.length * size + 1;
+  const side = left + nodes.length * cellPx + 1;
   const label = `Attention mask of ${nodes.length} nodes`;
   const picture = svg("svg", { class: "mask", width: side, height: side - left + 1, role: "img", "aria-label": label });
   picture.append(
-    svg("rect", { class: "frame", x: left, y: 0.5, width: nodes.length * size, height: nodes.length * size }),
+    svg("rect", { class: "frame", x: left, y: 0.5, width: nodes.length * cellPx, height: nodes.length * cellPx }),
   );
   nodes.forEach((node, row) => {
     const group = svg("g", { class: `row ${kinds[node]}`, "data-node": node });
     const attended = [];
     for (let ancestor = node; ancestor >= 0; ancestor = event.tree.parents[ancestor]) attended.push(ancestor);
     const cells = attended.map(
-      (column) => `M${left + columns.get(column) * size + 1} ${row * size + 1.5}h${size - 1}v${size - 1}h${1 - size}z`,
+      (column) =>
+        `M${left + columns.get(column) * cellPx + 1} ${row * cellPx + 1.5}h${cellPx - 1}v${cellPx - 1}h${1 - cellPx}z`,
     );
     const path = attended.reverse().map((ancestor) => shorten(event.pieces[ancestor] ?? ""));
     group.append(
@@ -35,7 +37,9 @@ export function drawMask(event) {
     );
     group.append(svg("path", { d: cells.join("") }));
     if (kinds[node] === "accepted")
-      group.append(svg("path", { class: "tick", d: `M2 ${row * size + 2}l7 ${(size - 2) / 2}l-7 ${(size - 2) / 2}z` }));
+      group.append(
+        svg("path", { class: "tick", d: `M2 ${row * cellPx + 2}l7 ${(cellPx - 2) / 2}l-7 ${(cellPx - 2) / 2}z` }),
+      );
     picture.append(group);
   });
   return picture;

@@ -4,8 +4,10 @@ import { make, table } from "../lib/dom.js";
 import { shorten } from "../lib/format.js";
 import { nodeKinds } from "./tree.js";
 
+// The largest numbers of steps and of positions in a table of drafts by position.
 const TRAJECTORY_STEPS = 8;
 const TRAJECTORY_POSITIONS = 12;
+// What is said below the rows of a group.
 export const GROUP_WORDS = {
   Sources: "Where each draft token comes from: the longest context that it followed before, or another source.",
   Window:
@@ -36,6 +38,7 @@ export function drawChecks(event) {
     const { stays, limit } = judgeCheck(check);
     const verdict = stays ? `coin below ${limit.toFixed(3)}: accepted` : `coin not below ${limit.toFixed(3)}: rejected`;
     const figures = [check.p, check.q, limit, check.coin].map((figure) => figure.toFixed(3));
+    // In a chain, without `checked_nodes`, the first check is of node 1, and so on.
     const node = event.checked_nodes?.[index] ?? index + 1;
     return [chip(event.pieces[node] ?? "", stays ? "accepted" : "rejected"), ...figures, verdict];
   });
@@ -69,6 +72,7 @@ export function drawNoteRows(event, rows) {
   const width = Math.max(...rows.map((row) => row.tokens.length));
   const lines = rows.map((row, number) => {
     const accepted = countFollowed(event, row);
+    // In a chain, row i has the counts of what followed node i before; the model's token there is marked.
     const predicted =
       isChain && row.counts.length && event.verdict.path.includes(number)
         ? event.verdict.scores.targets[number]

@@ -1,4 +1,4 @@
-// What the inspector shows before a race's first step: what each of its parts will say, and how they are drawn.
+// What the inspector shows before a race's first step: what its parts will say, and how tokens and times are drawn.
 import { make } from "../lib/dom.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
 import { chip } from "./notes.js";
@@ -9,6 +9,7 @@ import { NODE_WORDS } from "./tree.js";
  * @typedef {[HTMLElement, string]} Sign
  */
 
+// The names of the kinds of nodes, with the kinds.
 /** @type {[string, keyof NODE_WORDS][]} */
 const KINDS = [
   ["accepted", "accepted"],

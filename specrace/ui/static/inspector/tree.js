@@ -56,6 +56,7 @@ export function countNodes({ tree, note, checks }) {
   return tree.tokens.map((token, node) => rows[node - 1]?.counts[rows[node - 1].tokens.indexOf(token)]);
 }
 
+// A canvas on which nothing is drawn: it measures texts.
 const ruler = document.createElement("canvas").getContext("2d");
 
 function textWidth(text, font) {
@@ -85,7 +86,9 @@ export class Tree {
     /** @type {DrawnNode[]} */
     this.nodes = chooseNodes(event, TREE_NODES).map((node) => {
       const count = node && counts[node] !== undefined ? `${counts[node]}×` : "";
-      const prob = hasProbs && node && !(count && !event.note.counts.length) ? formatPercent(probs[node]) : "";
+      // A count from the rows of a table takes the place of the probability; one from the note's counts does not.
+      const isTableCount = count && !event.note.counts.length;
+      const prob = hasProbs && node && !isTableCount ? formatPercent(probs[node]) : "";
       const piece = event.pieces[node] ?? "";
       return { node, parent: parents[node], kind: kinds[node], piece, small: count || prob, prob, count };
     });

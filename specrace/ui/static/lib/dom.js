@@ -79,6 +79,7 @@ const MAX_WHOLE_WORD = 20;
  * @param {string} text
  */
 export function setWords(node, text) {
+  // The words with a hyphen have odd indices, because `split` keeps what the group matches.
   const parts = text.split(/(\S*-\w\S*)/);
   const isWhole = (part, index) => index % 2 === 1 && part.length <= MAX_WHOLE_WORD;
   node.replaceChildren(...parts.map((part, index) => (isWhole(part, index) ? make("span", "whole", part) : part)));

@@ -6,5 +6,6 @@ export function downloadBlob(blob, name) {
   link.href = URL.createObjectURL(blob);
   link.download = name;
   link.click();
+  // The browser reads the blob some time after the click.
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -30,6 +30,7 @@ export function rankingSpeedup({ speedup }) {
  */
 export function describeRange(repeated, index) {
   if (!repeated || !index) return "";
+  // A lane's entry is [median, minimum, maximum].
   const [low, high] = repeated.lanes[index].slice(1).map((speedup) => formatSpeedup(speedup).slice(0, -1));
   return low === high ? "" : `${low} to ${high}, ${countOf(repeated.runs, "run")}`;
 }
@@ -50,10 +51,12 @@ export function formatPercent(share) {
   return share >= 0.00095 ? `${(100 * share).toFixed(1)} %` : "<0.1 %";
 }
 
+// A number with three digits, or, from 100 on, as a whole number.
 export function formatFigure(value) {
   return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 }
 
+// A number and its noun: "1 token", "2 tokens".
 export function countOf(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
@@ -87,11 +90,11 @@ export function recordingParts(about) {
 // A sentence to append to `describeRecording`: how forwards run (`engine`), and how long reading the prompt took.
 /** @param {RaceHead} head */
 export function describePrompt({ engine, prompt_tokens: tokens, prefill_ms: ms, lanes }) {
-  const read = lanes.filter((lane) => lane.prefill_ms);
-  const own = read
+  const lanesWithPrefill = lanes.filter((lane) => lane.prefill_ms);
+  const prefills = lanesWithPrefill
     .map(({ title, served, prefill_ms }) =>
       served ? ` ${title}: first token after ${prefill_ms} ms.` : ` ${title}: its model read it in ${prefill_ms} ms.`,
     )
     .join("");
-  return `${engine ? ` · ${engine}` : ""}. Prompt: ${tokens} tokens, read in ${ms} ms, once for all lanes.${own}`;
+  return `${engine ? ` · ${engine}` : ""}. Prompt: ${tokens} tokens, read in ${ms} ms, once for all lanes.${prefills}`;
 }

@@ -8,6 +8,7 @@ import { send } from "./stage_events.js";
 const { max_documents: MAX_FILES, max_document_bytes: MAX_BYTES } = CONSTANTS;
 const DOCUMENTS = "#files input[type=file]";
 const QUESTION = "#question textarea, #question input";
+// Matches the source of the timer's callback, where it computes the seconds since its start.
 const LOADING_TIMER = /performance\.now\(\)-[^;]*\/1e3/;
 
 // Gradio (seen in 6.31) never stops the timer of its loading screen, which requests every animation frame, so that an

@@ -1,4 +1,4 @@
-// What the page knows about a lane before a race: its method's title, summary and hue.
+// What the page knows about a lane before a race: its method's title, summary and hue, the number of its colour.
 /** @import { MethodCard } from "./wire.d.ts" */
 import { CONSTANTS } from "./constants.js";
 import { shorten } from "./format.js";

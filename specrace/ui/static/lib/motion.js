@@ -6,8 +6,12 @@ export const REDUCED_MOTION = matchMedia("(prefers-reduced-motion: reduce)");
 // change is due. Drawn separately, it would cost the browser far more, and slow down a race on the same machine.
 const waiting = new Set();
 
+// Calls `change` once `ms` have passed. Returns the task, for `cancel`.
 export function schedule(change, ms) {
-  const task = { due: performance.now() + ms, run: () => cancel(task) && change() };
+  const run = () => {
+    if (cancel(task)) change();
+  };
+  const task = { due: performance.now() + ms, run };
   task.timer = setTimeout(task.run, ms + GRACE_MS);
   waiting.add(task);
   return task;

@@ -1,6 +1,9 @@
 // The visible text of tokens, without control tokens such as <|im_end|> and without characters that control the writing
 // direction.
+
+// Matches a token such as <|im_end|>, with ASCII or full-width bars, or such as </s>, perhaps between blanks.
 const CONTROL_TOKEN = /^\s*(?:<[|｜][^<>]{1,60}[|｜]>|<\/?(?:s|pad|unk|bos|eos|mask|start_of_turn|end_of_turn)>)\s*$/iu;
+// Matches control characters, halves of surrogate pairs, and characters that direct the text or are no characters.
 const INVISIBLE = /[\p{Cc}\p{Cs}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]/gu;
 
 // Characters that change the direction of the text after them, even of the page's text around the answer.

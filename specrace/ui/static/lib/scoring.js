@@ -3,6 +3,7 @@
 import { ROUTES } from "./constants.js";
 import { writeZip } from "./zip.js";
 
+// JSON lines, perhaps compressed, and tables.
 const LOG_NAME = /\.(jsonl|ndjson)(\.(gz|zst|xz|bz2))?$|\.(parquet|arrow)$/i;
 // Names of files that may hold JSON lines, but lack the ending by which the server recognises such files.
 const UNTYPED_NAME = /\.(txt|log)$|^[^.]*$/i;
@@ -69,8 +70,9 @@ async function readRefusal(answer) {
 }
 
 /**
- * Gets the scores of a log, and calls `onProgress` meanwhile. Throws an Error whose message is a sentence to show or,
- * if `signal` aborts the request, the signal's reason.
+ * Gets the scores of a log, {name, body}, and calls `onProgress` meanwhile. `choice` has the tokenizer, lanes and
+ * columns as query parameters. Throws an Error whose message is a sentence to show or, if `signal` aborts the request,
+ * the signal's reason.
  * @param {(progress: LogProgress) => void} onProgress
  * @param {AbortSignal} signal
  * @returns {Promise<ScoredLog>}
@@ -90,6 +92,7 @@ export function adviseLog(log, choice, onProgress, signal) {
 }
 
 async function postLog(url, { name, body }, choice, onProgress, signal) {
+  // The end of the name, because the server recognises some formats by the ending.
   const query = new URLSearchParams({ name: name.slice(-200), ...choice });
   /** @type {LogLine} */
   let last;
@@ -130,9 +133,11 @@ export async function* readLines(stream) {
  * @returns {{ sentence: string, columns: string }} `columns`: what to write into the field, if the sentence proposes it
  */
 export function explainColumns(sentence) {
+  // The fields in a proposal such as "--columns prompt=question,output=answer.text.", without the final full stop.
   const proposed = /--columns (prompt=[^,;\s]+,output=[^,;\s.]+(?:\.[^,;\s.]+)*)/.exec(sentence)?.[1] ?? "";
   return {
     sentence: sentence.replace(/by --columns (?=\w+=)/g, `in “${COLUMNS}”: `).replaceAll("--columns", `“${COLUMNS}”`),
+    // FIELD stands for a name that the visitor has to choose.
     columns: /\bFIELD\b/.test(proposed) ? "" : proposed,
   };
 }

@@ -17,6 +17,7 @@ const MAX_LINK_BYTES = 48_000;
 // Where the races are inserted in an exported file (ui/stage/html_file.py).
 const RACES_PLACEHOLDER = "<!-- races -->";
 
+// A name for a race's file, made from its question.
 export function nameFile(question, ending = "jsonl") {
   const words =
     String(question ?? "")
@@ -25,6 +26,7 @@ export function nameFile(question, ending = "jsonl") {
   return `${["race", ...words].join("-").slice(0, 60)}.${ending}`;
 }
 
+// A race as a recording: its events as JSON, a line each.
 /** @param {PlayedReel} reel */
 function toRecording(reel) {
   const again = reel.again ? [reel.again] : [];

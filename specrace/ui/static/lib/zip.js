@@ -11,6 +11,7 @@ const UTF8 = 0x0800;
 // 1980-01-01, the earliest date that a zip can hold.
 const DAY = 0x21;
 
+// The CRC-32 of every byte; 0xedb88320 is its polynomial, with the bits reversed.
 const CRCS = Uint32Array.from({ length: 256 }, (_, byte) => {
   let crc = byte;
   for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0xedb88320 : crc >>> 1;
@@ -44,6 +45,8 @@ export async function writeZip(files) {
   for (const { name, file } of files) {
     const bytes = new Uint8Array(await file.arrayBuffer());
     const encoded = new TextEncoder().encode(name);
+    // Version, flags, method (0: not compressed), time, date, CRC-32, size as stored, size, lengths of the name and of
+    // further fields.
     const about = [
       [2, VERSION],
       [2, UTF8],
@@ -58,11 +61,13 @@ export async function writeZip(files) {
     ];
     const head = fields([4, LOCAL], ...about);
     members.push(head, encoded, bytes);
+    // After the name's length: no comment, disk 0, no attributes.
     directory.push(fields([4, CENTRAL], [2, VERSION], ...about, [2, 0], [2, 0], [2, 0], [4, 0], [4, offset]), encoded);
     offset += head.byteLength + encoded.length + bytes.length;
   }
   const size = directory.reduce((sum, part) => sum + part.byteLength, 0);
   const count = files.length;
+  // Disk 0 twice, the number of files there and in all, size and offset of the directory, no comment.
   const end = fields([4, END], [2, 0], [2, 0], [2, count], [2, count], [4, size], [4, offset], [2, 0]);
   return new Blob([...members, ...directory, end]);
 }

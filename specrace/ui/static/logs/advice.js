@@ -11,6 +11,7 @@ import { copyText } from "../lib/share.js";
 const COPIED_MS = 4000;
 // Advice that begins below this share of the window's height is scrolled into view.
 const FOLD = 0.7;
+// What the server advises for requests on which no draft pays.
 const OFF = "switch drafting off";
 const FIRST_ENGINE = "vllm";
 const FORECAST =
@@ -25,7 +26,7 @@ export function describeSearch({ settings, requests, done, cells }) {
 
 /** @param {Recommendation} recommendation */
 function describeForecast({ speedup, speedup_low: low, speedup_high: high }) {
-  const [from, to] = [low, high].map((end) => end.toFixed(2));
+  const [from, to] = [low, high].map((bound) => bound.toFixed(2));
   return `${speedup.toFixed(2)}× as fast${from === to ? "" : ` (${from} to ${to})`}`;
 }
 
@@ -46,7 +47,7 @@ export function describeVerdict({ title, recommendation }) {
 }
 
 /**
- * What to do for a category of requests.
+ * What to do for a category of requests: `lane` is recommended for the whole log, `best` for this category.
  * @param {Pick<AdviceGroup, "advice" | "best" | "lane">} group
  */
 export function describeGroup({ advice, best, lane }) {
@@ -74,6 +75,7 @@ export function listFiles({ engine, export: { settings, synthetic, convention, n
  */
 export function listTried(tried) {
   const differs = (lane, key) => new Set(tried.filter((row) => row[0] === lane).map((row) => row[1][key])).size > 1;
+  // First the settings that were tried on the most requests (3), and of those the fastest (5).
   return tried
     .toSorted((a, b) => b[3] - a[3] || b[5] - a[5])
     .map(([lane, options, draft, requests, tau, speedup]) => [
@@ -239,14 +241,15 @@ export class Advice {
   /** @param {EngineAdvice} advice */
   drawExport(advice) {
     const { settings, synthetic, convention, notes } = advice.export;
-    const off = advice.recommendation.lane === "vanilla" ? ` The best setting, if you still want to draft:` : "";
+    const isOff = advice.recommendation.lane === "vanilla";
+    const remark = isOff ? ` The best setting, if you still want to draft:` : "";
     const files = make("p", "advice-files", "Save: ");
     for (const [name, text] of Object.entries(listFiles(advice)))
       files.append(button(name, `Save ${name}`, () => this.save(name, text)));
-    if (canRace() && !off)
+    if (canRace() && !isOff)
       files.append(button("Race these settings", "Race this lane with these settings", () => this.race(advice)));
     const nodes = [
-      make("p", "advice-where", `Paste into ${advice.title}:${off}`),
+      make("p", "advice-where", `Paste into ${advice.title}:${remark}`),
       this.drawPasteLine(settings, advice.title),
       files,
     ];

@@ -147,15 +147,15 @@ export class Requests {
   show(request, scroll) {
     this.shown = request;
     this.markShown();
-    const [back, on] = this.bar.querySelectorAll("button");
+    const [back, next] = this.bar.querySelectorAll("button");
     back.disabled = request === this.requests[0];
-    on.disabled = request === this.requests.at(-1);
+    next.disabled = request === this.requests.at(-1);
     this.head.textContent = nameRequest(request);
     this.facts.textContent = this.describeRequest(request);
     this.prompt.textContent = request.prompt;
     const panes = this.lanes.map((lane, index) => this.drawPane(lane, request, index));
     this.paneRow.show(panes);
-    // Show the end of the prompt, and the beginning of the output.
+    // Show the end of the prompt, and the beginning of the output, whose scroll position is counted from its end.
     this.prompt.scrollTop = this.prompt.scrollHeight;
     for (const pane of panes) pane.text.scrollTop = -pane.text.scrollHeight;
     if (scroll) this.bar.scrollIntoView({ block: "start" });

@@ -26,6 +26,7 @@ const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", refer
 // The part of a badge that fits into a narrow pane's head. An unfinished comparison keeps the words that say so, and a
 // comparison with a server keeps the server's name.
 export function shortBadge(text) {
+  // Captures that part: of "identical so far" only "so far", and of "identical to vanilla" only "identical".
   const short =
     /^(?:identical (?=so far$))?(so far|identical(?: to (?!vanilla$).+)?|same (?:distribution|text as .+)|differs at (?:token|character) \d+(?: of .+)?)/;
   return short.exec(text)?.[1] ?? text;
@@ -34,6 +35,7 @@ export function shortBadge(text) {
 // What became of a draft. A step without a draft is distinguished from one whose draft was rejected.
 /** @param {Pick<ShownDraft, "drafted" | "accepted">} draft */
 export function judgeDraft({ drafted, accepted }) {
+  // A server may not report how many tokens it drafted.
   if (drafted === null)
     return accepted ? { kind: "accepted", words: `✓ ${accepted}` } : { kind: "none", words: "draft not reported" };
   if (!drafted) return { kind: "none", words: "no draft" };
@@ -71,6 +73,7 @@ export class Pane {
     this.tau = make("b", "", "–");
     this.badge = make("span", "badge", "", TOOLTIPS.badge);
     this.loops = make("span", "loops", "↻", TOOLTIPS.loops);
+    // A narrow pane leaves out what has the class "more".
     this.loops.append(make("span", "more", " repeats itself"));
     this.loops.hidden = true;
     const title = make("h3");
@@ -137,7 +140,7 @@ export class Pane {
   // Marks whether a part of the text is hidden above the pane's edge; the text then fades there.
   markCut() {
     const { scrollHeight, clientHeight, scrollTop } = this.text;
-    // The text scrolls from its end, so that the scroll position is negative.
+    // The text scrolls from its end, so that the scroll position is negative. A few hidden pixels do not count.
     this.text.dataset.cut = String(scrollHeight - clientHeight + scrollTop > 4);
   }
 
@@ -177,7 +180,7 @@ export class Pane {
     return node;
   }
 
-  // Shows what step number `step` has changed. `linkRun(spans, run)` links an accepted run with the passages it was
+  // Shows a lane's frame after step number `step`. `linkRun(spans, run)` links an accepted run with the passages it was
   // copied from; `still`: without motion.
   apply(frame, linkRun, step, still) {
     const { meters } = frame;
@@ -235,23 +238,23 @@ export class Pane {
   foldThoughts() {
     if (!this.marks || this.hasThought) return;
     const [begin, end] = this.marks;
-    const before = this.thought.textContent;
-    const text = before + this.body.textContent;
+    const folded = this.thought.textContent;
+    const text = folded + this.body.textContent;
     if (!text.trimStart().startsWith(begin)) return;
-    const place = text.indexOf(end);
-    this.hasThought = place >= 0;
-    let count = (this.hasThought ? place + end.length : text.length) - before.length;
-    while (count > 0 && this.body.firstChild) {
+    const endIndex = text.indexOf(end);
+    this.hasThought = endIndex >= 0;
+    let remaining = (this.hasThought ? endIndex + end.length : text.length) - folded.length;
+    while (remaining > 0 && this.body.firstChild) {
       const node = /** @type {HTMLElement} */ (this.body.firstChild);
       const words = node.textContent;
-      if (words.length <= count) this.thought.append(node);
+      if (words.length <= remaining) this.thought.append(node);
       else {
         const part = /** @type {HTMLElement} */ (node.cloneNode());
-        part.textContent = words.slice(0, count);
+        part.textContent = words.slice(0, remaining);
         this.thought.append(part);
-        node.textContent = words.slice(count).trimStart();
+        node.textContent = words.slice(remaining).trimStart();
       }
-      count -= words.length;
+      remaining -= words.length;
     }
     if (this.thought.firstChild) this.text.append(this.thoughts);
   }
@@ -365,9 +368,10 @@ export class Pane {
     const { drafted, accepted } = this.counted ?? { drafted: 0, accepted: 0 };
     const box = this.draft.querySelector(".run, .proposed");
     const hidden = box ? fitPieces(box) : 0;
-    const top = this.draft.firstElementChild?.getBoundingClientRect().bottom;
+    // Only the first line is visible; the tokens without room are on lines below.
+    const lineBottom = this.draft.firstElementChild?.getBoundingClientRect().bottom;
     const shown = [...this.draft.querySelectorAll(".rejected")].filter(
-      (node) => node.getBoundingClientRect().top <= top,
+      (node) => node.getBoundingClientRect().top <= lineBottom,
     ).length;
     const rest = (drafted ?? accepted) - accepted - shown + hidden;
     setText(this.rest, rest > 0 ? `+${rest}` : "");

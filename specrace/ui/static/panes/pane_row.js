@@ -15,7 +15,7 @@ const MIN_HINT = 15;
 /**
  * The speedup over vanilla so far; 0 if there are too few tokens, or if it is more than the tokens per step allow.
  * @param {LaneMeters | undefined} meters
- * @param {LaneMeters | undefined} base
+ * @param {LaneMeters | undefined} base vanilla's
  */
 export function speedupSoFar(meters, base) {
   if (!base || !meters || Math.min(meters.tokens, base.tokens) < MIN_TOKENS) return 0;

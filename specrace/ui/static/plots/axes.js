@@ -11,6 +11,7 @@ const FIGURE_PX = 72;
 // Round numbers from 0 to at least `max`, about `count` of them.
 export function ticks(max, count = 5) {
   if (!(max > 0)) return [0, 1];
+  // A little less than a whole step is enough, because of rounding errors: hence 0.999.
   const exactStep = max / count;
   const power = 10 ** Math.floor(Math.log10(exactStep));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((round) => round >= exactStep * 0.999);
@@ -25,8 +26,8 @@ export function wholeTicks(max, count) {
   return Array.from({ length: Math.ceil(max / step) + 1 }, (_, index) => index * step);
 }
 
-// Draws the axes `x` and `y`, {marks, words}: the numbers on an axis and its name. Returns the functions that map
-// values to pixels.
+// Draws the axes `x` and `y`, {marks, words}: the numbers on an axis and its name; `y.left` replaces PLOT.left.
+// Returns the functions that map values to pixels.
 export function drawAxes(picture, width, x, y, height = PLOT.height) {
   const { left, right, top, bottom } = { ...PLOT, left: y.left ?? PLOT.left };
   const toX = (value) => left + (value / (x.marks.at(-1) || 1)) * (width - left - right);

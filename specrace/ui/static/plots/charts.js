@@ -9,9 +9,12 @@ import { plotLengths } from "./plots.js";
 
 /** @typedef {LogLane & { title?: string, number?: number }} ChartLane */
 
+// In the plot of tokens per step: the height of a row, and the widths of the columns of names and of figures.
 const ROW_PX = 42;
 const NAME_PX = 116;
 const FIGURES_PX = 128;
+// The height of a full bar.
+const BAR_PX = 30;
 
 /**
  * Tokens per step of each lane over all requests, with their interval; a single request has none.
@@ -105,12 +108,13 @@ function plotPositions(lanes) {
         width,
         lanes,
         { marks: wholeTicks(maxPosition + 0.5, width < 420 ? 4 : 8), words: "position in the draft (right: first)" },
-        30,
+        BAR_PX,
         {
           figures: ({ drafted, accepted }) => (drafted[0] ? formatPercent(accepted[0] / drafted[0]) : "–"),
           bars: ({ lane }) =>
             rows
               .filter((row) => row.lane === lane)
+              // A bar leaves a gap to its neighbours.
               .map(({ title, position, steps, accepted }) => ({
                 from: position - 0.42,
                 to: position + 0.42,
@@ -153,11 +157,12 @@ function plotFailures(lanes) {
           marks: wholeTicks(10, 5).map((tenths) => 10 * tenths),
           words: "position in the answer, % (right: all of it)",
         },
-        30,
+        BAR_PX,
         {
           figures: (lane) => formatPercent((sum(lane, "rejected") + sum(lane, "none")) / sum(lane, "steps")),
           bars: (lane) =>
             readFailures(lane).flatMap(({ tenth, steps, rejected, none }) => {
+              // In percent of the answer: the tenth, but for a gap at both ends.
               const extent = { from: 10 * tenth - 9.2, to: 10 * tenth - 0.8 };
               const words = `${lane.title}, tenth ${tenth}: of ${steps} steps ${rejected} rejected at once, ${none} without a draft`;
               return [

@@ -12,6 +12,7 @@ const MARGIN_PX = 14;
 const SOURCE_SIZE = 14;
 const LINE_PX = 19;
 
+// The style properties of a drawing that its saved copy has as well.
 const SVG_STYLES = [
   "fill",
   "fill-opacity",
@@ -124,11 +125,10 @@ export class Plot {
     const image = new Image();
     image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(await this.makePicture())}`;
     await image.decode();
-    const sheet = document.createElement("canvas");
-    const pen = sheet.getContext("2d");
-    sheet.width = 2 * image.width;
-    sheet.height = 2 * image.height;
-    pen.drawImage(image, 0, 0, sheet.width, sheet.height);
-    sheet.toBlob((blob) => downloadBlob(blob, `specrace-${this.name}.png`), "image/png");
+    const canvas = document.createElement("canvas");
+    canvas.width = 2 * image.width;
+    canvas.height = 2 * image.height;
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    canvas.toBlob((blob) => downloadBlob(blob, `specrace-${this.name}.png`), "image/png");
   }
 }

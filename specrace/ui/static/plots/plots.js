@@ -9,6 +9,7 @@ import { listen, send } from "../lib/stage_events.js";
 import { TIME_PARTS } from "../lib/tooltips.js";
 import { Plot } from "./plot.js";
 
+// For lines: the lanes' dashes, and the width of the legend in pixels.
 const DASHES = ["", "7 4", "2 4", "12 4", "9 3 2 3", "4 2"];
 const LEGEND_PX = 142;
 
@@ -61,7 +62,7 @@ export function describeSource(head) {
 
 /** @param {PlotLane[]} all */
 function plotProgress(all) {
-  const [lanes, left] = choose(all, (lane) => !isServed(lane), "a server's time is not race time");
+  const [lanes, omission] = choose(all, (lane) => !isServed(lane), "a server's time is not race time");
   const rows = lanes.flatMap((lane) =>
     lane.steps.map((step) => [lane.title, step.step, step.at / 1000, step.from + step.emitted]),
   );
@@ -70,7 +71,7 @@ function plotProgress(all) {
     title: "Tokens against race time",
     columns: ["lane", "step", "race_time_s", "tokens"],
     rows,
-    words: `Every step is a stair, as high as what it wrote. Steeper is faster; at the right, the order in which they finished.${left}`,
+    words: `Every step is a stair, as high as what it wrote. Steeper is faster; at the right, the order in which they finished.${omission}`,
     /** @this {Plot} */
     draw(picture, width) {
       const marks = ticks(Math.max(...lanes.map((lane) => (lane.steps.at(-1)?.at ?? 0) / 1000)), width < 420 ? 3 : 6);
@@ -113,8 +114,8 @@ export function countLengths(steps) {
   return Array.from(counts, (count) => count ?? 0);
 }
 
-// `counts`: for each lane, how many steps wrote 0, 1, 2, ... tokens; `left`: a sentence about lanes that are left out.
-export function plotLengths(lanes, counts, name = "accept-length", left = "") {
+// `counts`: for each lane, how many steps wrote 0, 1, 2, ... tokens; `omission`: a sentence about lanes left out.
+export function plotLengths(lanes, counts, name = "accept-length", omission = "") {
   const longest = Math.max(2, ...counts.map((lane) => lane.length - 1));
   const steps = counts.map((lane) => lane.reduce((sum, count) => sum + count, 0));
   const tokens = counts.map((lane) => lane.reduce((sum, count, length) => sum + length * count, 0));
@@ -126,9 +127,9 @@ export function plotLengths(lanes, counts, name = "accept-length", left = "") {
     title: "Tokens emitted in a step",
     columns: ["lane", "tokens_in_step", "steps", "share_of_steps"],
     rows,
-    words: `How often a step printed 1, 2, 3, … tokens, the model's own included. Full height is every step of the lane.${left}`,
-    draw: (picture, width) => {
-      return drawRows(
+    words: `How often a step printed 1, 2, 3, … tokens, the model's own included. Full height is every step of the lane.${omission}`,
+    draw: (picture, width) =>
+      drawRows(
         picture,
         width,
         lanes,
@@ -146,14 +147,13 @@ export function plotLengths(lanes, counts, name = "accept-length", left = "") {
               }))
               .filter((bar, length) => length && bar.share),
         },
-      );
-    },
+      ),
   });
 }
 
 /** @param {PlotLane[]} all */
 function plotTimes(all) {
-  const [lanes, left] = choose(all, (lane) => !isServed(lane), "a server does not tell where its time goes");
+  const [lanes, omission] = choose(all, (lane) => !isServed(lane), "a server does not tell where its time goes");
   const means = lanes.map((lane) =>
     TIME_PARTS.map(([part]) => lane.steps.reduce((sum, step) => sum + step.timing[part], 0) / (lane.steps.length || 1)),
   );
@@ -164,7 +164,7 @@ function plotTimes(all) {
     title: "Where a step's time goes",
     columns: ["lane", "draft_ms", "model_ms", "cache_ms", "steps"],
     rows,
-    words: `Mean of a lane's steps: drafting (dots), the model (plain), updating the KV cache (stripes).${left}`,
+    words: `Mean of a lane's steps: drafting (dots), the model (plain), updating the KV cache (stripes).${omission}`,
     draw: (picture, width) => {
       addPatterns(picture);
       return drawRows(
@@ -215,10 +215,10 @@ function addPatterns(picture) {
 /**
  * A bar for each step: where in the answer it wrote, and how many tokens.
  * @param {PlotLane[]} lanes
- * @param {string} left
+ * @param {string} omission a sentence about lanes that are left out
  * @param {(lane: number, step: number) => void} seek
  */
-function plotAlong(lanes, left, seek) {
+function plotAlong(lanes, omission, seek) {
   const rows = lanes.flatMap((lane) => lane.steps.map((step) => [lane.title, step.step, step.from, step.emitted]));
   const maxEmitted = Math.max(1, ...lanes.flatMap((lane) => lane.steps.map((step) => step.emitted)));
   return new Plot({
@@ -226,7 +226,7 @@ function plotAlong(lanes, left, seek) {
     title: "Tokens a step, along the answer",
     columns: ["lane", "step", "first_token", "tokens_in_step"],
     rows,
-    words: `One bar for each step, as wide and as high as what it wrote; full height is ${maxEmitted} tokens. Press one to see its step.${left}`,
+    words: `One bar for each step, as wide and as high as what it wrote; full height is ${maxEmitted} tokens. Press one to see its step.${omission}`,
     draw: (picture, width) =>
       drawRows(
         picture,
@@ -347,13 +347,13 @@ export class Plots {
     this.lanes = readLanes(reel);
     /** @param {PlotLane} lane */
     const hasSteps = ({ served }) => !served || served.chunks_are_steps;
-    const [stepped, left] = choose(this.lanes, hasSteps, "what its server streams are not steps");
+    const [stepped, omission] = choose(this.lanes, hasSteps, "what its server streams are not steps");
     const lengths = stepped.map((lane) => countLengths(lane.steps));
     this.list = [
       plotProgress(this.lanes),
-      plotLengths(stepped, lengths, undefined, left),
+      plotLengths(stepped, lengths, undefined, omission),
       plotTimes(this.lanes),
-      plotAlong(this.lanes.filter(hasSteps), left, seek),
+      plotAlong(this.lanes.filter(hasSteps), omission, seek),
     ];
     if (reel.head.cost_curve) this.list.push(plotCost(reel.head));
     for (const plot of this.list) plot.source = describeSource(reel.head);

@@ -7,7 +7,7 @@ const ENDED_ELSEWHERE = "Stopped, because this page stopped its race or began an
 
 /**
  * Watches the race with this key. If the watching stops, the server ends the race. Rejects with an Error that says why
- * the list cannot go on.
+ * the list cannot continue.
  * @param {string} key
  * @param {(sentence: string) => void} onNote called with why the race has not begun yet
  * @param {AbortSignal} signal ends the watching
@@ -20,6 +20,7 @@ export function collectRace(key, onNote, signal) {
     let head;
     /** @type {StepPart[]} */
     const steps = [];
+    // Ends the watching; `act` is `resolve` or `reject`.
     const settle = (act, value) => {
       source.close();
       act(value);

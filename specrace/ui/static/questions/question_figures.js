@@ -4,9 +4,9 @@ import { countOf } from "../lib/format.js";
 import { hasTokens } from "../lib/lanes.js";
 
 /**
- * A lane's figures in a race. `identical`: whether it printed vanilla's text; null if that is not compared. `speedup`
- * is 0 in a server's lane, because its time is not race time; a figure that the server did not report is 0, too.
- * `has_tokens`: the lane has token ids.
+ * A lane's figures in a race. `identical`: whether it printed vanilla's text; null if that is not compared.
+ * `compared`: the words of its badge. `speedup` is 0 in a server's lane, because its time is not race time; a figure
+ * that the server did not report is 0, too. `has_tokens`: the lane has token ids.
  * @typedef {{
  *   lane: string, title: string, speedup: number, tau: number, tokens_per_s: number, identical: boolean | null,
  *   compared: string, first_token_ms: number, tokens: number, steps: number, drafted: number, accepted: number,
@@ -17,7 +17,8 @@ import { hasTokens } from "../lib/lanes.js";
  * model, the machine and the lanes, which must be the same in all races of a list. `settings`: the race's other
  * settings, in words. `error`: why there are no figures.
  * @typedef {{
- *   lanes?: LaneFigures[], disturbed?: boolean, note?: string, setup?: string, settings?: string, date?: string | null, error?: string,
+ *   lanes?: LaneFigures[], disturbed?: boolean, note?: string, setup?: string, settings?: string,
+ *   date?: string | null, error?: string,
  * }} QuestionRow
  *
  * @typedef {{ median: number, low: number, high: number }} Spread
@@ -30,10 +31,10 @@ import { hasTokens } from "../lib/lanes.js";
  * @param {number} index
  */
 export function firstTokenMs({ head, steps }, index) {
-  const { lane, served, prefill_ms: own } = head.lanes[index];
-  if (served) return own;
+  const { lane, served, prefill_ms: prefillMs } = head.lanes[index];
+  if (served) return prefillMs;
   const first = steps.find(({ event }) => event.lane === lane);
-  return first ? head.prefill_ms + own + first.event.at_ms : 0;
+  return first ? head.prefill_ms + prefillMs + first.event.at_ms : 0;
 }
 
 // The model, the machine and the lanes of a race, in words.
@@ -118,7 +119,8 @@ export function summarise(rows) {
     const figures = counted.map(([, row]) => row.lanes[index]);
     const speedup = spreadOf(figures.map((row) => row.speedup));
     const differ = !measured && speedup.low < speedup.high;
-    const find = (value) => (differ ? counted.find(([, row]) => row.lanes[index].speedup === value)[0] : -1);
+    // The index of the question with this speedup.
+    const questionWith = (value) => (differ ? counted.find(([, row]) => row.lanes[index].speedup === value)[0] : -1);
     // A server's figure of 0 is one that it did not report.
     const spreadOfKnown = (values) => {
       const known = measured ? values.filter(Boolean) : values;
@@ -136,8 +138,8 @@ export function summarise(rows) {
       questions: figures.length,
       compared: compared.length,
       identical: compared.filter(({ identical }) => identical).length,
-      best: find(speedup.high),
-      worst: find(speedup.low),
+      best: questionWith(speedup.high),
+      worst: questionWith(speedup.low),
     };
   });
 }

@@ -18,6 +18,7 @@ export function readLines(text) {
 // The rows of a table, each a list of cells. A cell in quotes may hold separators, line breaks and doubled quotes.
 export function readTable(text, separator) {
   const rows = [];
+  // Groups: the content of a cell in quotes, that of one without quotes, and what ends the cell.
   const cell = new RegExp(`(?:"((?:[^"]|"")*)"|(?!")([^${separator}\\r\\n]*))(${separator}|\\r?\\n|$)`, "y");
   let row = [];
   while (cell.lastIndex < text.length) {
@@ -29,6 +30,7 @@ export function readTable(text, separator) {
       row = [];
     }
   }
+  // After a separator at the end of the text, one more cell is empty.
   if (row.length) rows.push([...row, ""]);
   return rows.filter((cells) => cells.some((value) => value.trim()));
 }

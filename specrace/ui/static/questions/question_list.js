@@ -22,10 +22,15 @@ export function nameDocuments(files) {
   return (files ?? []).map(({ path }) => path.split(/[\\/]/).slice(-2).join("/")).toSorted();
 }
 
+// Waits, until `signal` aborts it.
 function pause(ms, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => (clearTimeout(timer), reject(signal.reason)), { once: true });
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    signal.addEventListener("abort", abort, { once: true });
   });
 }
 
@@ -68,6 +73,7 @@ export class QuestionList {
     return this.list.questions;
   }
 
+  // Whether the list is being raced; `turn` then is the controller that can abort this.
   get racing() {
     return Boolean(this.turn);
   }
@@ -204,6 +210,7 @@ export class QuestionList {
       const answer = await new Promise((resolve, reject) => {
         signal.addEventListener("abort", () => reject(signal.reason), { once: true });
         this.asked = { resolve, reject };
+        // The first value is the question in the page's field.
         this.channel.press(([, files, ...settings]) => this.fill(files, settings, this.questions[index]));
       });
       this.asked = undefined;
@@ -226,7 +233,8 @@ export class QuestionList {
   }
 
   // The values to race with: the list's own settings, whatever has been chosen on the page meanwhile. `files` and
-  // `settings` are the page's. If the list cannot go on with them, the server gets an empty question, which it refuses.
+  // `settings` are the page's. If the list cannot be raced with them, the server gets an empty question, and
+  // refuses it.
   fill(files, settings, question) {
     const documents = nameDocuments(files);
     const { list } = this;

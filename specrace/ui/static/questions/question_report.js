@@ -6,7 +6,7 @@ import { findFastestLane, spreadOf, summarise } from "./question_figures.js";
 import { describeTotal, drawTable, LEGEND } from "./question_table.js";
 
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'";
-// Without ">", which the serialised file would escape.
+// The style of the report, without ">", which the serialised file would escape.
 const STYLE = `
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
 body { max-width: 80rem; margin: 0 auto; padding: 1rem; font-variant-numeric: tabular-nums }

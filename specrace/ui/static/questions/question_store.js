@@ -6,6 +6,7 @@
 
 const DATABASE = "specrace-questions";
 const KEY = "specrace-question-list";
+// A day.
 const LIFETIME_MS = 86_400_000;
 
 /**

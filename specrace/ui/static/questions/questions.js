@@ -186,7 +186,7 @@ export class Questions {
     return this.list?.say(problem || drawn, Boolean(problem));
   }
 
-  // Called when the page shows a problem. A list that waits for the server's answer then cannot go on.
+  // Called when the page shows a problem. A list that waits for the server's answer then cannot continue.
   fail(sentence) {
     this.list?.fail(sentence);
   }

@@ -11,7 +11,7 @@ import { listCsv } from "../questions/results_csv.js";
 const KEY_LABELS = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: `1 – ${CONSTANTS.max_lanes}` };
 
 /**
- * [key, its description, its action].
+ * [key, its description, its action]. `release` starts a race that a vote holds back; it returns whether there is one.
  * @returns {[string, string, (key: string) => void][]}
  */
 function listKeys(stage, tools) {
@@ -173,6 +173,7 @@ export function bindKeys(stage, tools, missing = []) {
     closeMenu(target);
     const button = closest(target, ".stage [data-do], .menu [data-do]");
     const action = actions[button?.dataset.do];
+    // The player's buttons do nothing before there is a race.
     if (action && !(button.closest(".player") && !stage.reel)) action();
   });
   for (const [name, words] of keys) {

@@ -6,6 +6,7 @@ import { keepSpacing } from "../panes/tokens.js";
 import { Sources } from "./sources.js";
 
 const REDRAW_MS = 250;
+// Selects the words of passages that answers were drafted from.
 const WORDS = ".passage mark.drafted";
 
 /**
@@ -87,6 +88,7 @@ export class Passages {
   constructor(host) {
     this.host = host;
     this.list = [];
+    // For each accepted run, the parts of passages that it was copied from: [passage, start, end].
     this.spans = new WeakMap();
     this.lit = [];
     this.sources = new Sources();
@@ -134,6 +136,7 @@ export class Passages {
     this.redraw();
   }
 
+  // `sources` counts the lane's tokens by where they were copied from.
   setCounts(lane, sources) {
     const row = this.sources.rows[lane];
     if (row) row.counts = sources ?? [];

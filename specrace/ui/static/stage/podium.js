@@ -43,7 +43,7 @@ export function showPodium(host, rows, repeated) {
     ...findFastest(rows).map((row) => {
       const item = make("li", "place");
       const place = places[rows.indexOf(row)];
-      const isLevel = places.indexOf(place) !== places.lastIndexOf(place);
+      const isShared = places.indexOf(place) !== places.lastIndexOf(place);
       item.dataset.place = String(place);
       item.dataset.hue = hueOf(row);
       const name = make("span", "lane-title");
@@ -53,7 +53,7 @@ export function showPodium(host, rows, repeated) {
         name,
         make("small", "rate", `${row.tokens_per_s.toFixed(0)} tok/s`, TOOLTIPS.rate),
         make("small", "", describeRange(repeated, rows.indexOf(row)), TOOLTIPS.range),
-        make("i", "", `${isLevel ? "=" : ""}${place}`),
+        make("i", "", `${isShared ? "=" : ""}${place}`),
       );
       return item;
     }),

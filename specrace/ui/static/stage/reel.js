@@ -77,8 +77,8 @@ function readFrame(lane, event, { spans, meters, ...changes }, last, served) {
   };
   // The counts of a server do not follow from its steps, which lack rejected tokens.
   if (changes.counts) [counts.steps, counts.drafted, counts.accepted, counts.tokens] = changes.counts;
-  const size = served ? (event.drafted ?? null) : drafted;
-  const draft = { step: event.index, drafted: size, accepted, ...readDraft(event, accepted) };
+  const draftSize = served ? (event.drafted ?? null) : drafted;
+  const draft = { step: event.index, drafted: draftSize, accepted, ...readDraft(event, accepted) };
   return {
     lane,
     badge: changes.badge ?? last.badge,
@@ -122,6 +122,7 @@ function readDraft({ tree, verdict, pieces }, accepted) {
   let node = verdict.path.at(-1);
   // An answer that ends inside its path has no rejected branch.
   if (accepted < verdict.path.length - 1) return { accepted_texts, rejected };
+  // The first child of the path's last node, then that child's first child, and so on.
   for (let child = node + 1; child < tree.parents.length && rejected.length < REJECTED_SHOWN; child++) {
     if (tree.parents[child] !== node) continue;
     rejected.push(pieceOf(child));

@@ -4,7 +4,7 @@ import { make } from "../lib/dom.js";
 import { formatTime, rankingSpeedup, formatSpeedup } from "../lib/format.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
 
-// [heading, a row's text, tooltip].
+// [heading, a row's text, tooltip]. `most`: the largest number of draft tokens in a step of the lane.
 /** @type {[string, (row: ResultRow & { most?: number }) => string, string][]} */
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
@@ -52,8 +52,8 @@ export function findBest(rows) {
  * @param {ResultRow} best
  */
 export function nameLeaders(rows, best) {
-  const level = rows.filter((row) => !row.measured && rankingSpeedup(row) === rankingSpeedup(best));
-  const others = level.filter((row) => row !== best).map((row) => row.title);
+  const tied = rows.filter((row) => !row.measured && rankingSpeedup(row) === rankingSpeedup(best));
+  const others = tied.filter((row) => row !== best).map((row) => row.title);
   return others.length ? `${best.title} is as fast as ${others.join(" and ")}` : `${best.title} is fastest`;
 }
 
@@ -90,7 +90,7 @@ const shown = new WeakMap();
 /**
  * @param {HTMLElement} host
  * @param {ResultRow[]} rows
- * @param {string} why
+ * @param {string} why a sentence on which lane is fastest; "" if none is faster than vanilla
  * @param {RaceHead} race
  */
 export function showResults(host, rows, why, race) {
@@ -104,6 +104,7 @@ export function showResults(host, rows, why, race) {
     cell.append(...name.split(/(?<=\/)(?=\w{2})/).flatMap((part) => [part, make("wbr")]));
     head.append(cell);
   }
+  // Without that sentence no row is marked as the best.
   const best = why && Math.max(...rows.map(rankingSpeedup));
   rows.forEach((row, index) => {
     const line = make("tr", rankingSpeedup(row) === best ? "best" : "");

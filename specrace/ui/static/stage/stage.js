@@ -121,7 +121,7 @@ export class Stage {
     this.find(".announcer").scrollIntoView({ block: "nearest" });
   }
 
-  // Pauses a replay. The playback of a live race goes on, because nothing on the page could resume it.
+  // Pauses a replay. The playback of a live race continues, because nothing on the page could resume it.
   pause() {
     if (!this.player.live) this.player.pause();
   }
@@ -208,7 +208,7 @@ export class Stage {
     else if (first) this.start.schedule(true);
   }
 
-  // A live race is over. Its playback goes on to the end, unless the race was stopped.
+  // A live race is over. Its playback continues to the end, unless the race was stopped.
   /** @param {EndPart} end */
   endLiveRace(end) {
     Object.assign(this.reel, end);
@@ -229,7 +229,7 @@ export class Stage {
     if (this.node.dataset.otherQuestion !== "true") this.announce(this.reel.headline);
   }
 
-  // The number of tokens of each lane's whole answer. In a stopped race no lane has one: all share the longest's scale.
+  // The number of tokens of each lane's whole answer. In a stopped race no lane has one, so the longest counts.
   get lengths() {
     const tokens = this.reel.results.map((row) => row.tokens);
     return this.reel.phase === "stopped" ? tokens.map(() => Math.max(...tokens)) : tokens;

@@ -1,6 +1,7 @@
 // The start of a race's playback: after a countdown or, while the audience votes, once somebody starts it.
 import { make } from "../lib/dom.js";
 
+// The countdown begins at COUNTS, and each number stays for BEAT_MS.
 const COUNTS = 3;
 const BEAT_MS = 700;
 const HELD = "The vote is open. Space, or the next slide on a remote, starts the race.";

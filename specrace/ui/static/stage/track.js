@@ -5,8 +5,10 @@ import { countOf, formatSeconds, formatTime } from "../lib/format.js";
 import { hueOf, isServed, shortTitle } from "../lib/lanes.js";
 
 const PLACES = ["1st", "2nd", "3rd", "4th", "5th", "6th"];
+// The distances that ticks may have, in tokens.
 const TICKS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000];
 const MAX_TICKS = 8;
+// The tooltip of a place that lanes share.
 const LEVEL = "=: these lanes' speedups are alike to one decimal, closer than this race can tell them apart.";
 // The position of the finish line, as a share of the track.
 const FINISH = 0.965;
@@ -37,8 +39,8 @@ export class Track {
     this.speed = make("b", "track-speed", "", "How much slower, or faster, than it really was.");
     this.medians = make("small", "medians");
     this.medians.hidden = true;
-    const isOwn = methods.every((method) => !isServed(method));
-    this.turns = make("small", "turns", isOwn ? "lanes take turns" : "");
+    const areOurs = methods.every((method) => !isServed(method));
+    this.turns = make("small", "turns", areOurs ? "lanes take turns" : "");
     this.clock = make(
       "b",
       "clock",
@@ -158,9 +160,9 @@ export class Track {
 
   showPlace(runner, place) {
     const isAlone = this.rows.filter((row) => !row.isServed).length === 1;
-    const isLevel = place > 0 && (this.ranking ?? []).filter((other) => other === place).length > 1;
-    setText(runner.place, place && !isAlone ? `${isLevel ? "=" : ""}${PLACES[place - 1]}` : "");
-    runner.place.title = isLevel ? LEVEL : "";
+    const isShared = place > 0 && (this.ranking ?? []).filter((other) => other === place).length > 1;
+    setText(runner.place, place && !isAlone ? `${isShared ? "=" : ""}${PLACES[place - 1]}` : "");
+    runner.place.title = isShared ? LEVEL : "";
     this.host.dataset.level = String(this.rows.some((row) => row.place.title));
     runner.row.dataset.place = String(place);
   }
