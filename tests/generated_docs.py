@@ -46,6 +46,7 @@ def commands() -> str:
     """A table of the commands, each with a link to the file or the heading about it."""
     rows = []
     for command in subparsers()._choices_actions:
+        # `app` is described on the page about serving.
         name = {"app": "serving"}.get(command.dest, command.dest)
         files = [f"{stem}.md" for stem in ("cli", "recommend", "servers", "retrieval")]
         files = [file for file in files if f"\n## {name}\n" in (DOCS / file).read_text(encoding="utf-8")]
@@ -65,13 +66,13 @@ def help_of_flags(command: str) -> Iterator[tuple[str, str]]:
 
 def flags(command: str, *others: str) -> str:
     """A table of a command's flags; those that other commands have with the same help are only named."""
-    own, shared = dict(help_of_flags(command)), list[str]()
+    help_texts, references = dict(help_of_flags(command)), list[str]()
     for other in others:
-        same = [flag for flag, text in help_of_flags(other) if own.get(flag) == text]
-        shared += [f"As in `{other}`: {', '.join(f'`{flag.split()[0]}`' for flag in same)}."] if same else []
-        own = {flag: text for flag, text in own.items() if flag not in same}
-    rows = table(("flag", "meaning"), [(f"`{flag}`", text) for flag, text in own.items()])
-    return "\n".join([rows, *shared, ""]) if shared else rows
+        same = [flag for flag, text in help_of_flags(other) if help_texts.get(flag) == text]
+        references += [f"As in `{other}`: {', '.join(f'`{flag.split()[0]}`' for flag in same)}."] if same else []
+        help_texts = {flag: text for flag, text in help_texts.items() if flag not in same}
+    rows = table(("flag", "meaning"), [(f"`{flag}`", text) for flag, text in help_texts.items()])
+    return "\n".join([rows, *references, ""]) if references else rows
 
 
 def describe(lane: str, option: Option) -> tuple[str, str, str]:
@@ -153,7 +154,7 @@ def effects() -> str:
             names = [name for effect in engine.effects if effect.kind == kind for name in effect.options]
             has_all = set(penalties) <= set(names)
             names = [f"`{name}`" for name in names if not (has_all and name in penalties)]
-            row.append(", ".join(["penalties"] * has_all + names))
+            row.append(", ".join(["penalties", *names] if has_all else names))
         rows.append(row)
     titles = [f"{engine.title} {engine.effects_version.strip('()')}" for engine in engines]
     return table(("effect", *titles), rows)
@@ -206,8 +207,8 @@ def vllm_counts() -> str:
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in first_table[0].splitlines()]
     columns = ("drafter", "requests", "drafted, forecast", "drafted", "accepted, forecast", "accepted")
     columns += ("accepted past an end", "rejected", "requests with equal counts", "joined chunks", "tokens per step")
-    places = [lines[0].index(column) for column in columns]
-    return table(columns, ([line[place] for place in places] for line in lines[2:]))
+    indices = [lines[0].index(column) for column in columns]
+    return table(columns, ([line[index] for index in indices] for line in lines[2:]))
 
 
 PARTS: dict[str, Callable[..., str]] = {

@@ -36,7 +36,9 @@ from tests.heads import folders
 from tests.parts import EOS, VOCAB, CopyingModel, random_prompt, random_tree
 from tests.views import test_detokenize
 
+# Two heads of keys and values for four heads of queries.
 _GROUPED = {"intermediate_size": 32, "num_key_value_heads": 2}
+# Name -> (class of its config, class of its model, values of the config).
 _ARCHITECTURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "llama": (LlamaConfig, LlamaForCausalLM, _GROUPED),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, _GROUPED),
@@ -51,7 +53,7 @@ _ARCHITECTURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "gpt2": (GPT2Config, GPT2LMHeadModel, {"n_inner": 32}),
     "gpt-neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"intermediate_size": 32}),
 }
-# Those that every lane is tested with.
+# The architectures with which every lane is tested.
 ARCHITECTURES = tuple(name for name in _ARCHITECTURES if name != "gemma3")
 # Changes that let a model of the Llama family run in the compiled decoder.
 WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
@@ -140,6 +142,7 @@ def write_source(target: Target, file: Path, *, vocabulary: int | None = None, a
     config, writer = target.config, gguf.GGUFWriter(file, architecture)
     vocabulary = vocabulary or target.vocab_size
     write_shape(writer, config)
+    # All weights are float32.
     writer.add_file_type(0)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")

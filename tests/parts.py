@@ -83,7 +83,7 @@ class FunctionSession:
 
 
 def markov(seed: int, vocab: int = VOCAB, order: int = 2) -> NextToken:
-    """A function that chooses the next token by the last `order` tokens, at random but always the same."""
+    """A function that chooses the next token at random, but always the same one after the same last `order` tokens."""
     table: dict[tuple[int, ...], int] = {}
 
     def next_token(tokens: Sequence[int]) -> int:
@@ -251,7 +251,7 @@ class FunctionTarget:
 
 
 def record_sizes(session: Any, sizes: list[int]) -> Any:
-    """The session, which from now on appends the size of each tree that it scores to `sizes`."""
+    """Make a session append the size of each tree that it scores to `sizes`; returns the session."""
     score = session.score
 
     def recorded_score(tree: TokenTree) -> Any:
@@ -390,7 +390,7 @@ class PromptedCopyingModel:
 
 
 class CopyingHead:
-    """A head that guesses what followed a token in the prompt, and by half as likely the next number.
+    """A head that guesses the token that followed in the prompt and, half as likely, the token with the next id.
 
     `masked`: its sessions say how many masks a tree gets, which this head does not need.
     """

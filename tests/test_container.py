@@ -37,10 +37,10 @@ def build_context() -> list[str]:
     ]
     names = []
     for name in done.stdout.splitlines():
-        parts = [name, *map(str, Path(name).parents)]
+        name_and_parents = [name, *map(str, Path(name).parents)]
         included = True
         for rule in rules:
-            if any(fnmatch.fnmatch(path, rule.lstrip("!").removeprefix("**/")) for path in parts):
+            if any(fnmatch.fnmatch(path, rule.lstrip("!").removeprefix("**/")) for path in name_and_parents):
                 included = rule.startswith("!")
         if included:
             names.append(name)

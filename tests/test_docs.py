@@ -221,11 +221,11 @@ def test_a_command_runs(
 ) -> None:
     for name in ("answers", "race", "bench", "shared.sweeps"):
         monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small_workbench)
-    # Two questions of each set of thirty.
+    # Of each set of thirty questions, only two are asked.
     for name, (file, num_passages) in answers.SETS.items():
-        few = example_folder / file.name
-        few.write_text("".join(file.read_text(encoding="utf-8").splitlines(keepends=True)[:2]), encoding="utf-8")
-        monkeypatch.setitem(answers.SETS, name, (few, num_passages))
+        short = example_folder / file.name
+        short.write_text("".join(file.read_text(encoding="utf-8").splitlines(keepends=True)[:2]), encoding="utf-8")
+        monkeypatch.setitem(answers.SETS, name, (short, num_passages))
     monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay sleeps between its steps
     monkeypatch.setattr("sys.argv", ["specrace"])
     arguments = arguments_of(command, "specrace")
@@ -349,7 +349,7 @@ def test_every_lane_and_option_is_documented_once() -> None:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Every --flag of a parser and of its commands, but for old names."""
+    """Every --flag of a parser and of its commands, except old names, which have no help."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

@@ -1,6 +1,7 @@
 """The packages that the README's first command installs are enough: a process works with all other packages hidden.
 
-The required packages are imported before that. In a new environment, `tests/run` imports all modules with these alone.
+The required packages are imported before the others are hidden. When `tests/run` makes a new environment, it imports
+all modules with the required packages alone.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
     _, without_past, _ = ask(bundled, OTHER_QUESTION)
     num_past, with_past, _ = ask(workbench, OTHER_QUESTION)
     assert num_past == 1 and len(workbench.outputs) == 2
+    # Lane 1 is suffix, lane 2 recycling.
     assert with_past[1].steps < without_past[1].steps and with_past[2].steps <= without_past[2].steps
     assert all(lane.identical for lane in (*without_past, *with_past))
     visitor = workbench.with_documents([Document("own.md", "Own", "Robins sing at dawn.")], workbench.retriever.index)

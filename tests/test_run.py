@@ -120,7 +120,7 @@ def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> 
     done = subprocess.run(["bash", SCRIPT], env=environment, capture_output=True, text=True)
     commands = notes.read_text().replace(str(created), "VENV").splitlines()
     assert commands[:2] == [INSTALLED[0], f"{UV} requirements.txt"]
-    # Runs beside the others.
+    # This command runs beside the others, so its place varies.
     commands.remove("python -m tests.prepare")
     assert commands[2:4] == ["python -m tests.import_all", INSTALLED[1]]
     assert done.returncode == 1 and done.stdout.splitlines()[-1] == "Failed: requirements.txt alone."

@@ -38,6 +38,7 @@ def test_slow_files_come_first_and_groups_of_browser_tests_run_alone() -> None:
     def files(positions: list[int]) -> list[str]:
         return [tests[position].nodeid.partition("::")[0] for position in positions]
 
+    # Two groups of browser tests, and the first slow file.
     groups = [schedule.first_group() for _ in range(3)]
     assert [may_take_more for _, may_take_more in groups] == [False, False, True]
     assert files(groups[0][0]) == [FILES[2]] * 2
@@ -49,8 +50,8 @@ def test_slow_files_come_first_and_groups_of_browser_tests_run_alone() -> None:
 
 def test_tests_that_were_not_run_are_the_next_of_their_kind() -> None:
     schedule = Schedule(items(*FILES))
-    (alone, _), _, (other, _) = (schedule.first_group() for _ in range(3))
-    schedule.put_back(other[1:], may_take_more=True)
-    assert schedule.next_group() == other[1:]
-    schedule.put_back(alone[1:], may_take_more=False)
-    assert schedule.first_group() == (alone[1:], False)
+    (browser_tests, _), _, (slow_tests, _) = (schedule.first_group() for _ in range(3))
+    schedule.put_back(slow_tests[1:], may_take_more=True)
+    assert schedule.next_group() == slow_tests[1:]
+    schedule.put_back(browser_tests[1:], may_take_more=False)
+    assert schedule.first_group() == (browser_tests[1:], False)

@@ -134,10 +134,11 @@ def test_passages_are_dropped_to_fit_unless_their_number_is_given(bundled: Workb
     num_tokens = len(bundled.make_prompt(four_passages)[0].tokens)
     small_context = replace(bundled, target=copy(bundled.target), curve=None)
     small_context.target.max_context = num_tokens - 1
-    prompt, kept = small_context.make_prompt(RaceRequest(question, spec, noise=noise))
-    assert 1 <= len(kept) < 4 and len(prompt.tokens) + 8 < num_tokens
+    prompt, hits = small_context.make_prompt(RaceRequest(question, spec, noise=noise))
+    assert 1 <= len(hits) < 4 and len(prompt.tokens) + 8 < num_tokens
     nearest = {hit.passage for hit in bundled.retrieve(question, 4)}
-    assert sum(hit.passage not in nearest for hit in kept) == min(len(kept) - 1, round(noise * len(kept)))
+    # The share `noise` of the passages is replaced by other ones, but one passage is always kept.
+    assert sum(hit.passage not in nearest for hit in hits) == min(len(hits) - 1, round(noise * len(hits)))
     with pytest.raises(InputError, match="use fewer passages"):
         list(small_context.ask(four_passages))
 

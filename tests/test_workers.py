@@ -29,7 +29,7 @@ def test_meets(tmp_path_factory):
 
 
 def heed_interrupts() -> None:
-    """Undo that a shell makes programs in the background ignore interrupts, which Python would keep."""
+    """Stop ignoring interrupts: a shell makes the programs in its background ignore them, and Python inherits that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -53,7 +53,7 @@ def load_once(load: Callable[..., Target]) -> Callable[..., Target]:
 def index_once(index: Callable[..., PassageIndex]) -> Callable[..., PassageIndex]:
     """A function that indexes documents, which takes half a second, only once for an embedder and a target.
 
-    It knows the two models by the identity of `limits`: in `LOADERS`, `token_limits` returns one list for equal models.
+    `limits` stands for both models: the cached `token_limits` in `LOADERS` returns the same list for the same models.
     """
     indexes: dict[tuple[object, ...], PassageIndex] = {}
 

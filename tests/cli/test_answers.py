@@ -24,7 +24,7 @@ def sample_answer(text: str, end: str, grounded: float | None, output: tuple[int
 
 
 def test_the_summary_has_shares_and_means_over_all_answers() -> None:
-    # The second output is one token forty times, which counts as a loop.
+    # The second output is one token forty times, which counts as a loop. An answer is grounded from 0.8 on.
     answers = [
         sample_answer("a", "eos", 1.0),
         sample_answer("b", "length", 0.79, (3,) * 40),
@@ -120,13 +120,13 @@ def test_a_server_answers_and_its_counts_reach_score_and_recommend(call_main, tm
     ngram = {"num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
     completions = vllm_answering(target, decoder(target), "vllm-ngram", **ngram)
     arguments = ("answers", "--questions", questions, "--json", "--save-transcripts", saved)
-    own = json.loads(call_main(*arguments).stdout)
+    without_server = json.loads(call_main(*arguments).stdout)
     with serving(vllm_routes(completions)) as address:
         done = call_main(*arguments, "--server", f"tested={address.url}")
     assert (done.returncode, done.stderr) == (0, "")
     result = json.loads(done.stdout)
     # A server with the same weights writes the same answers in float32.
-    assert result["server"] == "vLLM 0.32.0" and result["answers"] == own["answers"]
+    assert result["server"] == "vLLM 0.32.0" and result["answers"] == without_server["answers"]
     options = [word for key, value in ngram.items() for word in ("--option", f"vllm-ngram.{key}={value}")]
     done = call_main("score", saved, "--lanes", "vllm-ngram", *options, "--json")
     (agreement,) = json.loads(done.stdout)["agreement"]

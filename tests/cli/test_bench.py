@@ -78,6 +78,7 @@ def test_json_and_files_have_the_same_results(tmp_path: Path, capsys: pytest.Cap
     for lane in result["lanes"]:
         assert set(lane) >= FIELDS and lane["identical"] is True and lane["peak_memory_bytes"] != 0
     assert [peer["peer"] for peer in result["peers"]] == ["transformers", "transformers-pld"]
+    # A prompt without an id is named by its line.
     assert [prompt["id"] for prompt in result["prompts"]] == ["a", "3", "4"] and result["lanes"][0]["text"]
     assert result["prompts"][0]["prompt_tokens"] > 100 and result["prompts"][2]["prompt_tokens"] == 5
     assert result["model"] == "tiny" and result["versions"]["torch"] and result["machine"]["cores"] and result["date"]
@@ -229,6 +230,7 @@ def test_peers_draft_as_the_first_lane_with_prompt_lookup() -> None:
 def test_shipped_results_contain_no_absolute_paths() -> None:
     files = [file for kind in ("md", "json", "jsonl") for file in BUNDLED_MODEL.parent.rglob(f"*.{kind}")]
     assert len(files) > 10
+    # A path of two names or more, at the start of a line or after a blank, a quote, "=" or "(".
     absolute = re.compile(r"""(?:^|[\s"'=(])(/\w+/\w+)""", re.MULTILINE)
     paths_by_file = {file: absolute.findall(file.read_text(encoding="utf-8")) for file in files}
     assert {file: paths for file, paths in paths_by_file.items() if paths} == {}

@@ -22,6 +22,7 @@ from specrace.lab.logs.formats import FORMATS
 from specrace.model.chat.tokenizer import ChatTokenizer, load_tokenizer
 from tests.lab.logs.formats.written import SHAPES, chat_folder
 
+# A list nested 400 levels deep, and values that a field may have by mistake.
 DEEP = json.loads("[" * 400 + "]" * 400)
 ODD_VALUES: list[Any] = [
     None, True, -1, 0, 1.5, 10**30, float("nan"), float("inf"), "", "a", "\ud800", "\x00\x1b[31m", [], {}, [[]], [None],

@@ -26,7 +26,7 @@ from specrace.workbench import Workbench
 ROWS = calibrating.ROWS
 # On this curve, each further row takes 0.4 of the time of a forward over one row.
 STEEP = CostCurve(ROWS, tuple(0.6 + 0.4 * rows for rows in ROWS))
-# Two rows, three and five cost more than four, as in fp32 on a CPU.
+# Two, three or five rows cost more than four, as in float32 on a CPU.
 CLIFF = CostCurve((1, 2, 3, 4, 5, 8, 16, 64), (1.0, 2.1, 3.0, 1.4, 2.6, 2.7, 3.4, 7.0))
 
 

@@ -103,6 +103,7 @@ def test_servers_are_compared_and_the_forecast_is_what_the_server_drafted(
     assert [(row["server"], row["concurrency"], row["requests"]) for row in result["rows"]] == [
         ("plain", 1, 16), ("spec", 1, 16), ("plain", 3, 16), ("spec", 3, 16),
     ]  # fmt: skip
+    # The rows of the server with drafts.
     for row in result["rows"][1::2]:
         assert row["tau"] > 1.5 and row["forecast"]["tau"] == row["tau"]
         # Only the last step may differ: this server does not draft past the limit of new tokens.
@@ -143,8 +144,9 @@ def test_a_comparison_that_is_killed_goes_on_and_asks_nothing_twice(
     started.set()
     assert process.wait() == -9 and killed.is_set()
     lines = (tmp_path / "out" / REQUESTS).read_text().splitlines()
-    kept = [row for row in map(json.loads, lines) if row.get("block", [""])[0] == "spec" and row["number"] >= 0]
-    assert 0 < len(kept) < NUM_QUESTIONS
+    # The answers of `spec` that were kept; warm-ups have negative numbers.
+    kept_rows = [row for row in map(json.loads, lines) if row.get("block", [""])[0] == "spec" and row["number"] >= 0]
+    assert 0 < len(kept_rows) < NUM_QUESTIONS
     done = call_main(*command, "--resume")
     assert done.returncode == 0, done.stderr
     spec_row = json.loads(done.stdout)["rows"][1]
@@ -152,7 +154,7 @@ def test_a_comparison_that_is_killed_goes_on_and_asks_nothing_twice(
     assert spec_row["total_tokens_per_s"] is None
     prompts = [json.loads(line)["prompt_ids"] for line in questions.read_text().splitlines()]
     times_sent = Counter(spec.prompts)
-    for row in kept:
+    for row in kept_rows:
         assert times_sent[tuple(prompts[row["number"]])] == 1, "a finished request must not be sent again"
     assert Counter(plain.prompts)[tuple(prompts[0])] == 1
 
@@ -282,7 +284,7 @@ def test_results_of_load_generators_need_no_server(call_main: Any) -> None:
 def test_a_bad_argument_prints_one_sentence(
     call_main: Any, questions: Path, tmp_path: Path, more: list[str], sentence: str
 ) -> None:
-    both = [] if "--server" in more else ["--server", "a=http://127.0.0.1:9", "--server", "b=http://127.0.0.1:9"]
-    done = call_main(*arguments(questions, tmp_path / "out", *both, *more))
+    servers = [] if "--server" in more else ["--server", "a=http://127.0.0.1:9", "--server", "b=http://127.0.0.1:9"]
+    done = call_main(*arguments(questions, tmp_path / "out", *servers, *more))
     assert done.returncode == 2 and sentence in done.stderr and len(done.stderr.splitlines()) == 1
     assert done.stdout == ""

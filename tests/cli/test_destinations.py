@@ -54,8 +54,8 @@ def link_to_a_device(path: Path) -> None:
     path.symlink_to("/dev/full")
 
 
-# Kind of path -> (a function that makes it, what the error calls it). A pipe stands in for a device, which a bug could
-# delete here; of a link to a device, a bug could delete only the link.
+# Kind of path -> (a function that makes it, what the error calls it). A pipe is used instead of a device, because a bug
+# could delete a device; a link to a device is safe, because a bug could delete only the link.
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "folder": (Path.mkdir, "a folder"),
     "link": (link, "a symbolic link"),

@@ -20,7 +20,9 @@ from specrace.views.reel import reel_json
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = ROOT / "assets" / "recordings"
 TIDES = RECORDINGS / "tides.jsonl"
+# What an exported file with one race may take.
 MAX_BYTES = 1_500_000
+# A race in an exported file: its name, and its JSON in gzip and base64.
 REEL = re.compile(r'<script type="application/octet-stream" data-reel="([^"]*)">([^<]*)</script>')
 
 
@@ -36,6 +38,7 @@ def test_export_writes_the_races_and_the_tour(call_main: Any, tmp_path: Path) ->
     page = file.read_text(encoding="utf-8")
     assert list(reels(page)) == ["tides", "tides-2", *html_file.TOUR]
     assert reels(page)["tides"] == json.loads(reel_json(read_recordings([TIDES])[0].events))
+    # Only the two races of the command are offered, not those of the tour.
     assert '"num_offered":2' in page and file.stat().st_mode & 0o777 == 0o644
 
 
@@ -46,6 +49,7 @@ def test_a_file_runs_only_its_own_script_and_loads_nothing() -> None:
     assert policy and len(scripts) == 1
     digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
     assert f"default-src 'none'; script-src 'sha256-{digest}';" in policy[1]
+    # Outside its script, no attribute names another file.
     assert not re.search(r'(?:src|href)="(?!#)', re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL))
     assert len(page) < MAX_BYTES
 

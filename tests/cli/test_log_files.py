@@ -50,9 +50,9 @@ def test_a_batch_gives_the_same_figures_however_it_is_stored(
 ) -> None:
     tokenizer = ("--tokenizer", str(chat_folder(tmp_path / "chat")))
     results = {
-        (command, way): figures(call_main(command, *map(str, paths), *tokenizer, *LANES, *more_arguments))
+        (command, storage): figures(call_main(command, *map(str, paths), *tokenizer, *LANES, *more_arguments))
         for command, more_arguments in (("score", ()), ("sweep", ("--processes", "1")))
-        for way, paths in paths_by_storage.items()
+        for storage, paths in paths_by_storage.items()
     }
     tokens, steps = results["score", "pair"]
     assert tokens > steps > 20
@@ -64,8 +64,8 @@ def test_other_commands_read_a_batch_too(
     call_main: Run, paths_by_storage: dict[str, list[Path]], tmp_path: Path, command: str
 ) -> None:
     tokenizer = ["--tokenizer", str(chat_folder(tmp_path / "chat")), "--processes", "1"]
-    for way in ("reversed", "folder"):
-        paths = list(map(str, paths_by_storage[way]))
+    for storage in ("reversed", "folder"):
+        paths = list(map(str, paths_by_storage[storage]))
         arguments = ["table1", *paths] if command == "paper" else [*paths, "--lanes", "prompt-lookup"]
         done = call_main(command, *arguments, *tokenizer, "--json")
         assert done.returncode == 0, done.stderr

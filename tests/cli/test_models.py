@@ -41,6 +41,7 @@ def make_model_folder(folder: Path) -> None:
 def test_the_list_shows_where_every_model_is_and_its_size(call_main: Run, tmp_path: Path) -> None:
     make_model_folder(tmp_path / "specrace" / "models" / "smollm2-135m")
     done = call_main("models")
+    # The first line is the header, the last one a hint.
     rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:-1]}
     assert done.returncode == 0 and list(rows) == list(NAMES)
     assert "bundled" in rows["tiny"] and "cached" in rows["smollm2-135m"] and "to fetch" in rows["qwen3-8b"]

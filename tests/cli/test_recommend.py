@@ -16,6 +16,7 @@ from tests.cli.conftest import Run
 from tests.lab.parts import mostly_copying, write, write_log
 from tests.ui.helper.test_log_advice import advise
 
+# Lanes that reproduce the drafters of vLLM and SGLang, and a small grid of our own lanes.
 TWINS = ("--lanes", "vllm-ngram,sglang-ngram", "--grid", "num_draft=8")
 SMALL_GRID = ("--lanes", "prompt-lookup,suffix,trie", "--grid", "num_draft=8")
 

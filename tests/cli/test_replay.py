@@ -58,8 +58,8 @@ def add_escapes(rows: Rows) -> Rows:
         if row["lane"] == "bigram":
             row["lane"] = f"bi{ESCAPES}"
     replace_texts(rows, lambda _, text: text + ESCAPES)
-    figures = {"probes": 1, "probe_ms": 1.0, "low": 1.0, "high": 1.0, "jumps": 0.0, "waited_ms": 0.0, "threads": 1}
-    rows[-1]["pace"] = figures | {"disturbed": False, "note": ESCAPES}
+    pace = {"probes": 1, "probe_ms": 1.0, "low": 1.0, "high": 1.0, "jumps": 0.0, "waited_ms": 0.0, "threads": 1}
+    rows[-1]["pace"] = pace | {"disturbed": False, "note": ESCAPES}
     return rows
 
 
@@ -89,6 +89,7 @@ def test_repeated_runs_are_replayed(call_main, tmp_path: Path, rows: Rows) -> No
     assert done.returncode == 0, done.stderr
     speedup = rows[-1]["lanes"][1]["speedup"]
     low, high = format_speedup(speedup), format_speedup(speedup + 0.4)
+    # In the range, the speedups have no "x" at their end.
     assert f"{low} ({low[:-1]} to {high[:-1]})" in done.stdout and "runs: 5" in done.stdout
     other = format_speedup(rows[-1]["lanes"][2]["speedup"])
     assert f"{other} (" not in done.stdout, "a range whose ends read alike says nothing"
@@ -144,6 +145,7 @@ def test_the_live_picture_shows_the_frame_that_the_page_shows() -> None:
         assert info.title in picture
         assert f"{format_speedup(meters.speedup):>5}  {meters.tokens_per_s:5.0f} tokens/s" in picture
         assert f"{meters.accepted}/{meters.drafted}" in picture
+        # The last word may be incomplete.
         assert "".join(run[1] for run in lane.runs).split()[-2] in picture
 
 
@@ -156,6 +158,7 @@ def test_thoughts_are_folded_into_a_line() -> None:
     # A word that occurs once, in the second half, serves as the mark that ends the thoughts.
     mark = next(word for word in words[len(words) // 2 :] if text.count(word) == 1)
     folded, beginning = f"Thoughts: {words.index(mark) + 1} words", " ".join(words[:4])
+    # Without marks, or with the marks that begin and end the thoughts.
     for marks in (None, ("", mark)):
         screen, out = terminal()
         for event in (replace(started, about={**started.about, "thoughts": marks}), *events[1:]):

@@ -21,6 +21,7 @@ from tests.lab.parts import COPYING, FRESH, run, write
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
+    """A log of two requests: the output of COPYING copies its prompt, that of FRESH does not."""
     return write(tmp_path / "t.jsonl.gz", COPYING, FRESH)
 
 

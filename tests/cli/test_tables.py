@@ -18,6 +18,7 @@ DIFFERS = {"identical": False, "identical_prompts": 28, "first_difference": {"ga
 
 
 def lane_figures(name: str, **changes: Any) -> dict[str, Any]:
+    """Made-up figures of a lane, as `bench` computes them, with these changes."""
     figures = {
         "lane": name, "tokens_per_s": 1234.5, "speedup": 2.41, "speedup_low": 2.2, "speedup_high": 2.63, "tau": 3.21,
         "drafted_per_step": 15.2, "acceptance_rate": 0.31, "spread": 0.07, "run_tokens_per_s": 987.6,
@@ -29,6 +30,7 @@ def lane_figures(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def bench_figures() -> dict[str, Any]:
+    """The figures of a bench with every peer, three lanes and 30 prompts."""
     peers = [{"peer": name, **lane_figures(name), **DIFFERS} for name in COUNTERPARTS]
     fusion = lane_figures("fusion", **DIFFERS, **BUILD_TIMES)
     return {
@@ -41,6 +43,7 @@ def bench_figures() -> dict[str, Any]:
 
 
 def printed(monkeypatch: pytest.MonkeyPatch, **terminal: Any) -> list[str]:
+    """The lines of the bench's table on a console with these properties."""
     out = io.StringIO()
     monkeypatch.setattr(tables, "console", lambda: CleanConsole(file=out, color_system=None, **terminal))
     tables.show(bench_figures())

@@ -1,4 +1,4 @@
-"""CSV in which no text becomes a formula of a spreadsheet."""
+"""CSV whose texts no spreadsheet reads as formulas."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def resident() -> int:
 def test_freed_memory_is_returned_to_the_system() -> None:
     library = ctypes.CDLL(None)
     library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    # The last small block stays allocated, so the library keeps the freed blocks before it.
+    # The last block stays allocated, so the library keeps the freed blocks before it.
     pieces = [library.malloc(65_536) for _ in range(1024)]
     for piece in pieces:
         ctypes.memset(piece, 1, 65_536)
@@ -38,8 +38,13 @@ def test_freed_memory_is_returned_to_the_system() -> None:
 
 
 def test_a_c_library_without_malloc_trim_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: opened.append(name) or object())
+    opened: list[str | None] = []
+
+    def open_library(name: str | None) -> object:
+        opened.append(name)
+        return object()
+
+    monkeypatch.setattr(memory.ctypes, "CDLL", open_library)
     memory.return_memory()
     # None stands for the program's own C library.
     assert opened == [None]

@@ -90,8 +90,8 @@ def _is_loop(tokens: list[int], length: int, period: int) -> bool:
     st.integers(0, 20),
     st.integers(0, 5),
 )
-def test_a_loop_is_the_longest_repeating_tail(head: list[int], cycle: list[int], repeats: int, rest: int) -> None:
-    tokens = [*head, *cycle * repeats, *cycle[:rest]]
+def test_a_loop_is_the_longest_repeating_tail(head: list[int], cycle: list[int], repeats: int, more: int) -> None:
+    tokens = [*head, *cycle * repeats, *cycle[:more]]
     loops = [
         length
         for period in range(1, LOOP_PERIOD + 1)
@@ -234,6 +234,7 @@ def served_lane(chunks_are_steps: bool, first_tokens: int, **totals: Any) -> Lan
 
 
 def counts(metrics: LaneMetrics) -> tuple[int, int, int, int]:
+    """(tokens, steps, draft tokens, accepted draft tokens)."""
     return metrics.tokens, metrics.steps, metrics.drafted, metrics.accepted
 
 
@@ -243,15 +244,17 @@ def test_our_own_lane_starts_with_the_time_to_build_its_tables() -> None:
 
 
 def test_a_served_draft_of_unknown_size_leaves_the_total_unknown_until_the_server_reports_it() -> None:
-    known = _step([5, 6, 7], [5, 6, 9, 0], emitted=3)
+    step = _step([5, 6, 7], [5, 6, 9, 0], emitted=3)
     metrics = served_lane(True, 2, drafted=9)
-    metrics.add(replace(known, drafted=4))
+    metrics.add(replace(step, drafted=4))
     assert counts(metrics) == (3, 1, 4, 2)
-    metrics.add(known)
+    # The server does not say how many tokens this draft had, so the total is unknown, which is 0.
+    metrics.add(step)
     assert counts(metrics) == (6, 2, 0, 4)
-    metrics.add(replace(known, drafted=4))
+    metrics.add(replace(step, drafted=4))
     assert metrics.drafted == 0
-    metrics.add(replace(known, drafted=4, end="length"))
+    # With the end, the totals that the server reports replace the counts.
+    metrics.add(replace(step, drafted=4, end="length"))
     assert counts(metrics) == (12, 4, 9, 8)
     # The first chunk's two tokens came before the clock started.
     assert metrics.tokens_per_s == 1000.0 * 10 / 8.0

@@ -12,6 +12,7 @@ from specrace.core.tree import TokenTree
 
 # Below the root 9: two draws of token 0, which are one node, and token 1. Below token 1: token 2.
 TREE = TokenTree((9, 0, 1, 2), (-1, 0, 0, 2))
+# Row i: the target's distribution at node i. `DRAWS` names each draw's node, and the row of Q that it was drawn from.
 P = np.array([[0.2, 0.3, 0.5], [0.1, 0.8, 0.1], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])
 Q = np.array([[0.8, 0.1, 0.1], [0.25, 0.5, 0.25], [0.0, 0.2, 0.8]])
 DRAWS = Draws(nodes=(1, 1, 2, 3), rows=(0, 1, 1, 2), q=Q)
@@ -46,8 +47,8 @@ def test_later_places_use_the_coins_of_their_depth() -> None:
     draws = Draws((1, 1, 2, 3), (0, 0, 0, 2), Q)
     coins = [(np.array([0.3, 0.0, 0.99]), 0.0), (np.array([0.7, 0.0, 0.0]), 0.0), (np.array([0.0] * 3), 0.5)]
     outcome = verify_draws(TREE, P, draws, coins)
-    rest = (1 / 3 - 0.1) / (1 / 3 - 0.1 + 2 / 3 - 0.1)
-    assert outcome.checks is not None and outcome.checks[2].p == pytest.approx(rest)
+    normalised = (1 / 3 - 0.1) / (1 / 3 - 0.1 + 2 / 3 - 0.1)
+    assert outcome.checks is not None and outcome.checks[2].p == pytest.approx(normalised)
     # At depth 1 the draw has p = 0.6 and q = 0.8, and the coin 0.7 is below 0.75. At depth 2 p is (1, 0, 0).
     assert (outcome.verdict.path, outcome.verdict.bonus, outcome.nodes) == ((0, 2, 3), 0, (1, 1, 2, 3))
     assert outcome.checks[3] == Check(0.6, 0.8, 0.7)

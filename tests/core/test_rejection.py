@@ -23,7 +23,10 @@ MAX_SEED = 2**63 - 1
 
 
 def outcome(draft: tuple[int, ...], coins: list[tuple[float, float]]) -> tuple[tuple[int, ...], int, int]:
-    """The path, the bonus and the number of checks for a chain below the token 2, with the distributions P and Q."""
+    """The path, the bonus and the number of checks for a chain below the token 2, with the distributions P and Q.
+
+    `coins`: for each node, the coin that accepts or rejects the next draft token, and the number that draws a token.
+    """
     verdict, checks = verify_sampled(TokenTree.chain(2, draft), P[: len(draft) + 1], Q[: len(draft)], coins)
     return verdict.path, verdict.bonus, len(checks)
 

@@ -44,6 +44,7 @@ class Rule:
     one_coin_per_path: bool = False
 
     def rows(self, table: np.ndarray) -> np.ndarray:
+        """The distributions of a transition matrix at the rule's temperature."""
         return warp_probs(table, SamplingParams(self.temperature))
 
     def step(self, last: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -80,9 +81,9 @@ class Rule:
         texts = self.first_two(FIRST)
         first = np.bincount(texts[:, 0], minlength=LETTERS) / FIRST
         pairs = texts[:PAIRS] @ [LETTERS, 1]
-        both = np.bincount(pairs, minlength=LETTERS**2).reshape(LETTERS, LETTERS) / PAIRS
+        pair_shares = np.bincount(pairs, minlength=LETTERS**2).reshape(LETTERS, LETTERS) / PAIRS
         exact = rows[0][:, None] * rows
-        return float(np.abs(first - rows[0]).sum() / 2), float(np.abs(both - exact).sum() / 2)
+        return float(np.abs(first - rows[0]).sum() / 2), float(np.abs(pair_shares - exact).sum() / 2)
 
 
 def redrawn_from_all_of_p(p: np.ndarray, q: np.ndarray) -> np.ndarray:  # noqa: ARG001  stands in for `residual`
@@ -104,8 +105,8 @@ MUTANTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_the_distribution_is_the_targets(name: str) -> None:
-    first, both = RULES[name].distances()
-    assert first < BOUND and both < BOUND
+    first, pairs = RULES[name].distances()
+    assert first < BOUND and pairs < BOUND
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def test_the_walk_is_the_longest_path_that_the_target_agrees_with(scored_tree: t
     agreed = []
     for end in range(len(tree)):
         path = tree.path_to(end)
-        if all(scores.targets[a] == tree.tokens[b] for a, b in pairwise(path)):
+        if all(scores.targets[parent] == tree.tokens[child] for parent, child in pairwise(path)):
             agreed.append(path)
     longest = max(agreed, key=len)
     verdict = verify(tree, scores)

@@ -97,9 +97,10 @@ def test_trees_of_a_drafter_that_ignores_depth_are_pruned(remaining: int) -> Non
     lane = function_lane((1,), drafter, lambda tokens: tokens[-1] + 1, max_new_tokens=remaining, num_draft=20)
     step = lane.step()
     assert (lane.tokens, lane.end, drafter.observed) == (text, "length", [step.tree])
-    wrong = [] if remaining == 1 else [99, 98, 97][: remaining - 1]
+    wrong = [99, 98, 97][: remaining - 1]
     paths = {tuple(step.tree.tokens[node] for node in step.tree.path_to(end)) for end in range(len(step.tree))}
     expected = {(1, *branch[:size]) for branch in (text, wrong) for size in range(remaining)}
+    # 96, a second child of 99, has depth 2.
     assert paths == expected | ({(1, 99, 96)} if remaining > 2 else set())
 
 

@@ -20,7 +20,10 @@ FREE_ROWS = CostCurve((1, 99), (1.0, 1.0))
 
 
 class Guesser:
-    """A head that guesses t + 1, t + 2, ... after a token t, with the probabilities `probs` at every depth."""
+    """A head that guesses t + 1, t + 2, ... after a token t, with the probabilities `probs` at every depth.
+
+    `forwards` counts how often it was asked. `levels_per_forward`: the depths that one forward is said to cover.
+    """
 
     room = 1 << 20
 
@@ -35,16 +38,18 @@ class Guesser:
     def likeliest(self, paths: Sequence[tuple[int, ...]], k: int) -> list[list[tuple[int, float]]]:
         self.forwards += 1
         last = [(self.root, *path)[-1] for path in paths]
-        return [[(token + 1 + place, prob) for place, prob in enumerate(self.probs)][:k] for token in last]
+        return [[(token + 1 + rank, prob) for rank, prob in enumerate(self.probs)][:k] for token in last]
 
 
 def drafter_of(head: Guesser, *, price: float = 0.05, curve: CostCurve = FREE_ROWS, **options: int) -> EagleDrafter:
-    return EagleDrafter(DrafterInputs((4, 5), 99, head=head, head_price=price, curve=curve), **options)
+    """A drafter with this head, after the text 4 5; `price`: the cost of the head's forward, in one-row forwards."""
+    return EagleDrafter(DrafterInputs((4, 5), vocab_size=99, head=head, head_price=price, curve=curve), **options)
 
 
 def test_the_likeliest_nodes_are_kept_and_each_has_its_parent() -> None:
     tree = drafter_of(Guesser(0.7, 0.2)).propose((4, 5), budget=6, depth=3)
     assert tree.num_draft == 6 and max(tree.depths) <= 3
+    # The path of a first and two second guesses, which is not among the six likeliest.
     dropped = 0.7 * 0.2 * 0.2
     assert all(prob > dropped for prob in tree.path_probs())
     assert tree.tokens[:2] == (5, 6) and tree.probs is not None and tree.probs[1] == pytest.approx(0.7)
@@ -68,7 +73,7 @@ def test_the_options_and_the_heads_room_bound_the_tree() -> None:
 @pytest.mark.parametrize(("build", "depth"), [(EagleDrafter, 6), (HydraDrafter, 4), (MedusaDrafter, 4)])
 def test_by_default_four_guesses_are_drafted_after_each_token(build: type[EagleDrafter], depth: int) -> None:
     head = Guesser(0.9, 0.02, 0.02, 0.02, 0.02)
-    tree = build(DrafterInputs((4, 5), 99, head=head, head_price=0.0, curve=FREE_ROWS)).propose((4, 5), 500)
+    tree = build(DrafterInputs((4, 5), vocab_size=99, head=head, head_price=0.0, curve=FREE_ROWS)).propose((4, 5), 500)
     assert len(tree.children[0]) == 4 and max(tree.depths) == depth
 
 
@@ -123,6 +128,7 @@ def test_another_level_is_asked_for_only_if_it_may_pay() -> None:
 
 def test_probabilities_are_corrected_by_how_often_they_came_true() -> None:
     confidence = Confidence()
+    # The factor for probabilities at a depth.
     assert confidence.at(1) == confidence.at(40) == 1.0
     for _ in range(200):
         confidence.record(1, 0.9, accepted=False)

@@ -1,4 +1,7 @@
-"""The hybrid: it copies as fusion does, asks the head only where that may pay, and learns the same text either way."""
+"""The hybrid: it copies as fusion does, asks the head only where that may pay, and learns the same text either way.
+
+A rate is a tree's expected tokens for its cost; `_sum_rates` and `_num_rates` hold those of the head's trees so far.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,13 @@ COPIED = (1, 2, 3) * 4 + (1, 2)
 # A text in which no token occurs twice, and one that ends in a new token: fusion has nothing to draft after either.
 NEW = (*range(20, 60), 8)
 UNKNOWN = (*range(20, 60), *COPIED, 9)
+# A forward over 33 rows takes 1.6 times as long as one over a single row.
 GENTLE = CostCurve((1, 33), (1.0, 1.6))
 
 
 def hybrid_of(context: tuple[int, ...], head: Guesser, price: float = 0.3) -> HybridDrafter:
-    return HybridDrafter(DrafterInputs(context, 99, head=head, head_price=price, curve=GENTLE))
+    """The drafter under test; `price`: the cost of the head's forward, in one-row forwards of the target."""
+    return HybridDrafter(DrafterInputs(context, vocab_size=99, head=head, head_price=price, curve=GENTLE))
 
 
 def test_the_head_is_asked_only_where_fusion_leaves_more_than_its_price() -> None:
@@ -60,7 +65,8 @@ def test_the_head_is_not_asked_where_its_good_trees_yield_less_than_fusions(
     builder.add(0, 3, 0.5)
     copied = builder.build()
     head = Guesser(0.9)
-    hybrid = HybridDrafter(DrafterInputs(NEW, 99, head=head, head_price=0.3, curve=CostCurve((1, 9), (1.0, 1.0))))
+    free_rows = CostCurve((1, 9), (1.0, 1.0))
+    hybrid = HybridDrafter(DrafterInputs(NEW, vocab_size=99, head=head, head_price=0.3, curve=free_rows))
     monkeypatch.setattr(hybrid.fusion, "propose", lambda *_: TokenTree.chain(8))
     monkeypatch.setattr(hybrid.head, "rate", lambda _: rates[0])
     for _ in rates:
@@ -89,7 +95,7 @@ def test_after_the_heads_steps_fusion_knows_the_text() -> None:
     hybrid = hybrid_of(context, Guesser(0.9))
     # The head's trees have yielded much so far.
     hybrid._sum_rates = 1e6
-    fusion = FusionDrafter(DrafterInputs(context, 99, curve=GENTLE))
+    fusion = FusionDrafter(DrafterInputs(context, vocab_size=99, curve=GENTLE))
     asked = 0
     for _ in range(40):
         tree = hybrid.propose(context, 3)
@@ -124,14 +130,14 @@ def test_a_free_head_is_always_asked_and_a_dear_one_never(price: float) -> None:
 
 
 def test_options_reach_fusion_and_the_head() -> None:
-    drafter_inputs = DrafterInputs((5, 6), 99, corpus=NGramCounts(), past=((1, 2),), head=Guesser(0.9))
+    drafter_inputs = DrafterInputs((5, 6), vocab_size=99, corpus=NGramCounts(), past=((1, 2),), head=Guesser(0.9))
     default = HybridDrafter(drafter_inputs)
     assert (default.head.depth, default.head.width) == (6, 4)
     sources = default.fusion.corpus, default.fusion.past, default.fusion.recycled
     assert [source is not None for source in sources] == [False, True, False]
-    other = HybridDrafter(drafter_inputs, depth=3, width=2, corpus=True, past=False, recycling=True)
-    assert (other.head.depth, other.head.width) == (3, 2)
-    sources = other.fusion.corpus, other.fusion.past, other.fusion.recycled
+    changed = HybridDrafter(drafter_inputs, depth=3, width=2, corpus=True, past=False, recycling=True)
+    assert (changed.head.depth, changed.head.width) == (3, 2)
+    sources = changed.fusion.corpus, changed.fusion.past, changed.fusion.recycled
     assert [source is not None for source in sources] == [True, False, True]
     method = METHODS["hybrid"]
     assert [method.num_top_with({"recycling": recycling}) for recycling in (True, False)] == [NUM_TOP, 0]
@@ -149,6 +155,7 @@ def test_budget_and_depth_bound_both_trees() -> None:
 def test_what_counts_is_the_mass_that_fusion_leaves_at_the_next_token(
     first: float, second: float, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Fusion's tree: 3 with probability `first`, and after it 4 with probability `second`.
     builder = TreeBuilder(8)
     builder.add(builder.add(0, 3, first), 4, second)
     copied = builder.build()
@@ -165,7 +172,7 @@ def test_a_head_as_dear_as_a_step_is_not_asked_and_one_without_guesses_does_not_
     steep = CostCurve((1, 2), (1.0, 9.0))
     head = Guesser()
     for price, forwards in ((1.0, 0), (0.3, 1)):
-        hybrid = HybridDrafter(DrafterInputs(NEW, 99, head=head, head_price=price, curve=steep))
+        hybrid = HybridDrafter(DrafterInputs(NEW, vocab_size=99, head=head, head_price=price, curve=steep))
         tree = hybrid.propose(NEW, 4)
         assert tree.num_draft == 0 and head.forwards == forwards
         assert "forwards of the head" not in hybrid.note(tree).facts

@@ -185,7 +185,10 @@ def test_map_k4v_counts_the_matched_occurrence_at_every_lookup() -> None:
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(0, 4), st.integers(1, 6))
 @settings(max_examples=60)
 def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int, n_min: int, n_max: int) -> None:
-    """The rule's table has no hashes. Like the pool, it gets the prompt, and new tokens once there are more than 32."""
+    """The rule's table has no hashes. Like the pool, it gets the prompt, and new tokens once there are more than 32.
+
+    After five drafts in a row of which less than a quarter was accepted, it is emptied.
+    """
     added = max(0, len(prompt) - n)
     table = {tuple(prompt[start : start + n]): prompt[start + n] for start in range(len(prompt) - n)}
     low_drafts, length = 0, 0
@@ -256,6 +259,7 @@ def test_cache_counts_within_the_prompt_and_within_each_step(prompt: Text, outpu
     def rule(context: Text, outputs: Outputs) -> Text:
         chunks, text = [[*prompt, *outputs[0]], *outputs[1:]], list(context)
         while len(text) < len(context) + 8:
+            # llama.cpp's thresholds for contexts of four tokens and fewer.
             for size, min_count, percent in ((4, 1, 50), (3, 1, 50), (2, 2, 50), (1, 2, 66)):
                 ngram = tuple(text[-size:])
                 followers = [

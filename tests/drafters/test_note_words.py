@@ -1,4 +1,7 @@
-"""The exact note of each drafter on one draft; also the options, defaults and capabilities of the methods."""
+"""The exact note of each drafter on one draft; also the options, defaults and capabilities of the methods.
+
+A note is what a drafter says about a draft, for the page: facts, rows of tokens, and a count for each node.
+"""
 
 from __future__ import annotations
 

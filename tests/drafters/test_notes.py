@@ -266,5 +266,5 @@ def test_token_texts_are_added_to_a_note() -> None:
 def test_a_step_without_a_draft_has_a_note() -> None:
     """Trie, trigram and lookahead describe a step without a draft, too."""
     for build in (TrieDrafter, TrigramDrafter, LookaheadDrafter):
-        drafter = build(DrafterInputs((2, 3, 2, 3, 2), VOCAB))
+        drafter = build(DrafterInputs((2, 3, 2, 3, 2), vocab_size=VOCAB))
         assert drafter.note(drafter.propose((2, 3, 2), 0)) is not None

@@ -1,4 +1,7 @@
-"""Token recycling: the rule of the template, worked examples of drafts, and a comparison with a brute-force lookup."""
+"""Token recycling: the rule of the template, worked examples of drafts, and a comparison with a brute-force lookup.
+
+A template is the fixed shape of its trees: each node as the ranks of the tokens on the path to it.
+"""
 
 from __future__ import annotations
 

@@ -70,6 +70,7 @@ def test_draft_tokens_are_drawn_from_q(name: str, vocab: int, params: SamplingPa
     first, seconds = max(seconds_after.items(), key=lambda pair: len(pair[1]))
     assert len(seconds) > (500 if vocab == SMALL else 30)
     frequencies = np.bincount(seconds, minlength=vocab) / len(seconds)
+    # The total variation distance to be expected from this number of draws; the bound below leaves room for chance.
     expected_noise = np.sqrt(2 * rows[first] / np.pi / len(seconds)).sum() / 2
     assert np.abs(frequencies - rows[first]).sum() / 2 < 1.6 * expected_noise + 0.01
 

@@ -72,7 +72,7 @@ class ReferenceDrafter:
         return [path[-1] for path in sorted(longer, key=lambda path: -self.ngrams[path][1])]
 
     def matches(self, context: Sequence[int]) -> list[tuple[int, ...]]:
-        """The suffixes in the trie, each of whose prefixes was already in the trie when the context ended with it."""
+        """The suffixes that match, longest first; a match begins with one token and grows with the context."""
         for end in range(self.num_read + 1, len(context) + 1):
             lengths = [1, *(length + 1 for length in self.match_lengths)]
             self.match_lengths = {length for length in lengths if tuple(context[end - length : end]) in self.ngrams}
@@ -83,6 +83,7 @@ class ReferenceDrafter:
     def tree(self, context: Sequence[int], size: int) -> set[tuple[int, ...]]:
         """The paths of a draft of `size` tokens, added breadth first after each match."""
         paths: list[tuple[int, ...]] = []
+        # As in SGLang, fewer continuations are tried after a longer match, and at a greater depth.
         slope = (self.max_breadth - self.min_breadth) / (self.depth - 1)
         for match in self.matches(context):
             queue = [((), (self.depth - 1 - len(match)) * slope + self.min_breadth)]

@@ -41,7 +41,7 @@ class Ranked:
     ) -> list[list[tuple[int, float]]]:
         self.calls.append((list(unread), tree, list(nodes)))
         self.room -= len(unread)
-        return [[(token, 0.4 / place) for place, token in enumerate(self.ranking[:k], 1)] for _ in nodes]
+        return [[(token, 0.4 / rank) for rank, token in enumerate(self.ranking[:k], 1)] for _ in nodes]
 
     def tree_distributions(self, unread: Sequence[int], tree: TokenTree, nodes: Sequence[int]) -> np.ndarray:
         self.tree_likeliest(unread, tree, nodes, 1)
@@ -51,6 +51,7 @@ class Ranked:
 
 
 def drafter_of(*models: Ranked, **options: int) -> SpecInferDrafter:
+    """A greedy SpecInfer drafter with these draft models, after `PROMPT`."""
     values = DrafterInputs(PROMPT, 10, params=SAMPLING, draft_models=models, room=44)  # type: ignore[arg-type]
     return SpecInferDrafter(values, models=len(models), **options)  # type: ignore[arg-type]
 
@@ -79,7 +80,7 @@ def test_each_level_is_one_forward_over_the_tree_so_far() -> None:
     assert [(unread, len(seen), nodes) for unread, seen, nodes in model.calls] == [
         ([], 1, [0]), ([], 2, [1]), ([], 3, [2]), ([], 6, [3, 4, 5]),
     ]  # fmt: skip
-    # 1 and 1 were accepted: the old root and both are read now. The bonus, 8, is the new root, which is in the tree.
+    # 1 and 1 were accepted: the old root, 5, and these two are read now. The bonus, 8, is the root of the new tree.
     drafter.observe(tree, step_verdict(tree, [1, 1, 8, *[0] * 6]))
     model.calls.clear()
     drafter.propose((*PROMPT, 1, 1, 8), 20)
@@ -182,6 +183,7 @@ def test_on_a_target_that_scores_chains_only_it_drafts_one_branch() -> None:
 
 
 def sampler(seed: int = 0, **options: int) -> SpecInferDrafter:
+    """A SpecInfer drafter that draws its tokens, from draft models that copy."""
     return SpecInferDrafter(inputs((2, 3, 4, 2, 3), params=SAMPLING, seed=seed), sampled=True, **options)  # type: ignore[arg-type]
 
 
@@ -219,6 +221,7 @@ def test_tokens_are_drawn_with_the_distributions_frequencies() -> None:
         num_varied += tree.num_draft > 1
         for node in drafter.draws().nodes:
             counts[tree.tokens[node]] += 1
+    # The draft model copies the 4 that followed 3 with a probability of 1/2.
     assert counts.sum() == 4000 and counts[4] == pytest.approx(2000, abs=150)
     # Each draw is independent of the others.
     assert num_varied > 480

@@ -17,7 +17,10 @@ TEXT = (4, 5, 8, 9, 5, 7, 2, 5)
 
 
 class TwoPlaces:
-    """A session that matches two places: the first 5 was followed by 8 9, and the second by 7."""
+    """A head session that matches two places: the first 5 was followed by 8 9, and the second by 7.
+
+    `nearest`: the place with the most similar state, its similarity, and whether the pending token follows it.
+    """
 
     depth = room = levels_per_forward = 100
     nearest: tuple[int, float, bool] | None = (0, 0.93, True)
@@ -34,8 +37,9 @@ class TwoPlaces:
 
 
 def drafter_of(places: TwoPlaces, budget_cost: float = 1.0) -> StatesDrafter:
+    """The drafter under test; `budget_cost`: what a forward over nine rows costs, in one-row forwards."""
     curve = CostCurve((1, 9), (1.0, budget_cost))
-    return StatesDrafter(DrafterInputs(TEXT, 99, head=places, head_price=0.0, curve=curve))
+    return StatesDrafter(DrafterInputs(TEXT, vocab_size=99, head=places, head_price=0.0, curve=curve))
 
 
 def test_a_note_names_the_places_and_the_nearest_state() -> None:

@@ -18,7 +18,7 @@ TOKENS = st.lists(st.integers(0, 2), max_size=25)
 
 
 def test_worked_example_of_a_draft() -> None:
-    """7 was followed by 1 twice, by 2 once and by the text's end: 1 has 2/4. 1 was followed by 3 and by 4: 1/4 each."""
+    """7 was followed by 1 twice, by 2 once and by the text's end: 1 has 2/4. 1 was followed by 3 and by 4: 1/2 each."""
     prompt = (7, 1, 3, 7, 1, 4, 7, 2, 9, 7)
     drafter = SuffixDrafter(inputs(prompt), factor=8)
     tree = drafter.propose(prompt, 8)
@@ -101,10 +101,12 @@ def test_output_is_appended_to_the_text() -> None:
 
 
 def occurs_at(text: Sequence[int], ngram: Path, index: int) -> bool:
+    """Whether `ngram` begins at this index of `text`."""
     return tuple(text[index : index + len(ngram)]) == ngram
 
 
 def count(text: Sequence[int], ngram: Path) -> int:
+    """How often `ngram` occurs in `text`."""
     return sum(occurs_at(text, ngram, index) for index in range(len(text)))
 
 
@@ -123,6 +125,7 @@ def brute_force(
         return sum(count(text, ngram) for text in texts)
 
     def first(ngram: Path) -> tuple[int, int]:
+        """The first occurrence: the number of its text, and the index in that text."""
         return next(
             (number, index)
             for number, text in enumerate(texts)
@@ -131,6 +134,7 @@ def brute_force(
         )
 
     best: tuple[float, list[Path]] = (0.0, [])
+    # The frontier's entries are (-path probability, length, first occurrence, path), so that the best is popped first.
     for length in range(1, min(depth - 1, len(context)) + 1):
         query, limit = tuple(context[-length:]), min(budget, length * factor)
         drafted: list[Path] = []

@@ -20,7 +20,7 @@ from tests.parts import inputs
 def last_draft(
     name: str, *text: int, past: Sequence[Sequence[int]] | PastOutputs = (), **options: int
 ) -> tuple[int, ...]:
-    """The draft after a text whose last token is the output's first."""
+    """The draft after a text of which the last token is the output and the others are the prompt."""
     return [*drafts(name, text[:-1], text[-1:], past, **options)][-1]
 
 
@@ -121,6 +121,7 @@ def test_sa_searches_the_global_pool(
     past = PastOutputs()
     for request in requests:
         past.add(request[1:], prompt=request[:1])
+    # This request takes one of the pool's places, which are 64 if the size is 0.
     pooled = requests[len(requests) - min(len(requests), (pool or 64) - 1) :]
     for count, draft in enumerate(drafts("trtllm-sa", prompt, output, past, **options)):
         text = [*prompt, *output[:count]]
@@ -133,6 +134,7 @@ def test_sa_searches_the_global_pool(
                 if ends:
                     candidates.append((length, False, len(earlier) - ends[0], number, earlier[ends[0] :]))
                     break
+        # By default at most four tokens are drafted.
         expected = max(candidates, key=lambda candidate: candidate[:4])[4][:4] if count and candidates else []
         assert draft == tuple(expected)
 

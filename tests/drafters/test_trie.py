@@ -12,7 +12,7 @@ PROMPT = (8, 9, 1, 2, 3, 5, 7)
 def observe_output(drafter: TrieDrafter, tokens: list[int]) -> None:
     """Let the drafter observe an output, one token per step."""
     for last, token in zip([PROMPT[-1], *tokens], tokens, strict=False):
-        bare = TokenTree.chain(last)
+        bare = TokenTree.chain(last)  # a root without a draft
         drafter.observe(bare, step_verdict(bare, (token,)))
 
 

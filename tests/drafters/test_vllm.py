@@ -37,7 +37,7 @@ def drafts(
 
 
 def lookup(*text: int, **options: int) -> tuple[int, ...]:
-    """The n-gram draft after a text whose last token is the output's first."""
+    """The n-gram draft after a text of which the last token is the output and the others are the prompt."""
     return [*drafts("vllm-ngram", text[:-1], text[-1:], **options)][-1]
 
 
@@ -116,6 +116,7 @@ class NaiveTree:
             node = tuple(context[-size:])
             path: list[int] = []
             prob, score = np.float32(1), np.float32(0)
+            # Arctic adds 1e-6, too, so that a product just below a whole number is not rounded down.
             while len(path) < min(max_draft, int(size * factor + 1e-6)):
                 groups = {count: tokens for count, tokens in self.groups.get(node, {}).items() if tokens}
                 if not groups or len(node) >= self.depth:

@@ -50,7 +50,7 @@ def test_every_lane_is_identical_in_float32(temperature: float) -> None:
 
 
 def test_every_bit_of_a_noise_key_changes_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """63 keys that differ in one bit each draw a token of 100,000; a few may coincide by chance."""
+    """Each of 63 keys, here the seeds themselves, has another bit set. Of 100,000 tokens, few may be drawn twice."""
     monkeypatch.setattr("specrace.model.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000, device="cuda")
     tokens = [int(Sampler(SamplingParams(1.0, seed=1 << bit)).choose(logits, [3])) for bit in range(63)]

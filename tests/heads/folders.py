@@ -27,11 +27,12 @@ def write_head(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Te
 
 
 def offsets(ids: Sequence[int]) -> Tensor:
-    """The `d2t` of a shortlist: each token's id minus its index."""
+    """The tensor `d2t` ("draft to target") of a head that drafts these tokens only: each token's id minus its index."""
     return torch.tensor(ids) - torch.arange(len(ids))
 
 
 def _random(generator: torch.Generator, *shape: int) -> Tensor:
+    """Normal numbers with the standard deviation `SCALE`."""
     return SCALE * torch.randn(*shape, generator=generator)
 
 

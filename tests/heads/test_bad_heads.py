@@ -44,16 +44,19 @@ def change_tensors(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> 
 
 
 def set_tensor(folder: Path, name: str, value: Tensor) -> None:
+    """Add a tensor to a head on disk, or replace it."""
     change_tensors(folder, lambda tensors: tensors.update({name: value}))
 
 
 def assert_refused(location: Path, target: Target, words: str) -> None:
+    """Assert that the head at `location` is refused in one short sentence with these words."""
     with pytest.raises(InputError) as refused:
         build_head(read_head(location), target)
     message = str(refused.value)
     assert words in message and message.endswith(".") and "\n" not in message and len(message) < 330, message
 
 
+# For each fault: what causes it in a head's folder, and words of the error.
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another width": (lambda folder: change_config(folder, hidden_size=64), "hidden states of width 64"),
     "another vocabulary": (lambda folder: change_config(folder, vocab_size=99), "a vocabulary of 99 tokens"),
@@ -130,6 +133,7 @@ def test_an_eagle_three_config_that_does_not_fit_is_refused(
     assert_refused(folders.eagle_three(tmp_path / "head", target, **changes), target, words)
 
 
+# Faults of a Hydra head, as in `BAD`.
 BAD_HYDRA: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another architecture": (lambda folder: change_config(folder, hydra_head_arch="cross-attn"), "hydra_head_arch 'cr"),
     "heads that read no tokens": (lambda folder: change_config(folder, grounded_heads=False), "grounded_heads False"),

@@ -39,6 +39,7 @@ def test_training_computes_what_a_session_guesses(tmp_path: Path) -> None:
     rows = target.model.get_output_embeddings().weight
     embeddings = target.model.get_input_embeddings().weight
     trained = [head.logits(output[0], rows) for output in head.guesses(batch, embeddings[batch.ids], DEPTHS)]
+    # The answer has seven tokens: all can be guessed at depth 1, and one fewer at each further depth.
     assert [len(logits) for logits in trained] == [7, 6, 5]
     for place in range(len(ids) - start):
         text = ids[: start + place].tolist()

@@ -13,13 +13,26 @@ from specrace.heads.training.linear_start import start_hydra, start_linear
 from specrace.heads.training.trainer import state_error
 
 SIZE, VOCAB, DEPTHS = 8, 30, 3
-CONFIG = HeadConfig(SIZE, SIZE, 2, 2, 4, VOCAB, VOCAB, num_heads=DEPTHS)
+CONFIG = HeadConfig(
+    hidden_size=SIZE,
+    intermediate_size=SIZE,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    head_dim=4,
+    vocab_size=VOCAB,
+    draft_vocab_size=VOCAB,
+    num_heads=DEPTHS,
+)
 
 
 def linear_conversations() -> tuple[Batch, Tensor]:
-    """Three conversations of different lengths, and the embeddings of their tokens."""
+    """Three conversations of different lengths, and the embeddings of their tokens.
+
+    Each state is linear in the state before it and its token's embedding.
+    """
     generator = torch.Generator().manual_seed(2)
     embeddings = torch.randn(VOCAB, SIZE, generator=generator)
+    # Orthogonal matrices times 0.9, so that the states do not grow.
     turn, mix = (torch.linalg.qr(torch.randn(SIZE, SIZE, generator=generator))[0] * 0.9 for _ in range(2))
     conversations = []
     for prompt, answer in ((4, 30), (9, 26), (2, 33)):

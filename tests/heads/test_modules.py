@@ -1,4 +1,8 @@
-"""Modules of heads: training computes what drafting step by step computes, one chain at a time."""
+"""Modules of heads: training computes what drafting step by step computes, one chain at a time.
+
+A conversation is (ids, start, states): its tokens, the index at which the answer starts, and the hidden states. In
+`guesses(...)[depth][row, place]`, `place` counts an answer's tokens from 0.
+"""
 
 from __future__ import annotations
 
@@ -115,16 +119,17 @@ def test_a_block_guesses_from_what_comes_before_its_pending_token(embeddings: Te
     trained = head.guesses(batch, embeddings[batch.ids], 9)
     assert len(trained) == CONFIG.num_heads
     for row, (ids, start, states) in enumerate(conversations):
-        for place in range(start, len(ids)):
-            alone = collate([(ids[: place + 1], place, states[:place])])
+        # The block that guesses the token at `index` first.
+        for index in range(start, len(ids)):
+            alone = collate([(ids[: index + 1], index, states[:index])])
             outputs = head.guesses(alone, embeddings[alone.ids], CONFIG.num_heads)
-            torch.testing.assert_close(trained[0][row, place - start], outputs[0][0, 0], atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(trained[0][row, index - start], outputs[0][0, 0], atol=1e-5, rtol=1e-4)
             # The last block's later rows have no token to guess and are not returned, so three tokens are appended.
-            padded = collate([(torch.cat([ids[: place + 1], ids[:3]]), place, torch.cat([states[:place], states[:3]]))])
+            padded = collate([(torch.cat([ids[: index + 1], ids[:3]]), index, torch.cat([states[:index], states[:3]]))])
             outputs = head.guesses(padded, embeddings[padded.ids], CONFIG.num_heads)
-            for depth in range(1, min(CONFIG.num_heads, len(ids) - place)):
+            for depth in range(1, min(CONFIG.num_heads, len(ids) - index)):
                 expected = outputs[depth][0, 0]
-                torch.testing.assert_close(trained[depth][row, place - start], expected, atol=1e-5, rtol=1e-4)
+                torch.testing.assert_close(trained[depth][row, index - start], expected, atol=1e-5, rtol=1e-4)
 
 
 def test_a_new_medusa_passes_states_through(embeddings: Tensor) -> None:

@@ -35,8 +35,8 @@ def test_only_weights_stored_in_16_bits_are_packed() -> None:
     narrow = weight.to(torch.bfloat16)
     # The plain copy is freed, unless the weight is the target's own.
     assert not len(Product(narrow, None, CPU, torch.float32).weight)
-    own = Product(narrow, None, CPU, torch.bfloat16, may_copy=False)
-    assert own.weight.data_ptr() == narrow.data_ptr()
+    shared = Product(narrow, None, CPU, torch.bfloat16, may_copy=False)
+    assert shared.weight.data_ptr() == narrow.data_ptr()
 
 
 def test_without_a_kernel_the_weight_stays_plain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,20 +36,22 @@ from tests.parts import EOS, VOCAB, random_prompt, random_tree
 
 # A shortlist, with the end-of-text token.
 IDS = (EOS, 3, 4, 7, 9, 12, 13, 20, 31)
-Guess = Callable[[Target, Sequence[int], Tensor, Sequence[int]], Tensor]
 
 
 def target_of(layers: int = 2, **changes: Any) -> Target:
+    """A random Llama with this number of layers, with changes to its config."""
     return Target(tiny_model("llama", num_hidden_layers=layers, **changes), name="llama")
 
 
 def hidden_states(target: Target, tokens: Sequence[int]) -> list[Tensor]:
+    """The hidden states [T, d] at each level: the embeddings, then each layer's output, the last one normed."""
     with torch.no_grad():
         output = target.model(input_ids=torch.tensor([list(tokens)]), output_hidden_states=True)
     return [state[0] for state in output.hidden_states]
 
 
 def embed(target: Target, tokens: Sequence[int]) -> Tensor:
+    """The embeddings of these tokens, [T, d]."""
     weight: Tensor = target.model.get_input_embeddings().weight
     return weight[list(tokens)]
 
@@ -80,6 +82,7 @@ def plain_eagle_one(tensors: dict[str, Tensor], target: Target, text: Sequence[i
 
 
 def _norm(rows: Tensor, weight: Tensor) -> Tensor:
+    """RMS norm."""
     return rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
 
 
@@ -123,8 +126,8 @@ def plain_eagle_three(
         ]
         queries, keys = _rotated(heads[0]), _rotated(heads[1]).repeat_interleave(2, 0)
         scores = queries @ keys.transpose(1, 2) / (width // 4) ** 0.5
-        hidden = torch.ones(len(stacked), len(stacked), dtype=torch.bool).triu(1)
-        mixed = softmax(scores.masked_fill(hidden, -torch.inf), -1) @ heads[2].repeat_interleave(2, 0)
+        future = torch.ones(len(stacked), len(stacked), dtype=torch.bool).triu(1)
+        mixed = softmax(scores.masked_fill(future, -torch.inf), -1) @ heads[2].repeat_interleave(2, 0)
         residual = _norm(stacked, weight["hidden_norm.weight"]) if speculators else stacked
         rows = residual + linear(mixed.transpose(0, 1).flatten(1), weight["self_attn.o_proj.weight"])
         normed = _norm(rows, weight["post_attention_layernorm.weight"])
@@ -220,7 +223,7 @@ def plain_prefix_layer(tensors: dict[str, Tensor], target: Target, features: Ten
     return states
 
 
-# Kind -> the writer of a head, its plain recomputation, the target's number of layers, and the depth of a draft.
+# For each kind: the writer of a head, its plain recomputation, the target's number of layers, the depth of a draft.
 KINDS: dict[str, tuple[Callable[..., Path], Callable[..., Tensor], int, int]] = {
     "eagle one": (folders.eagle_one, plain_eagle_one, 2, 4),
     "eagle one, compiled": (folders.eagle_one, plain_eagle_one, 2, 4),
@@ -276,7 +279,8 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(
     write, plain, layers, max_depth = KINDS[kind]
     plain = torch.no_grad()(plain)
     target = target_of(layers, **WIDE)
-    if compiled := kind.endswith("compiled"):
+    compiled = kind.endswith("compiled")
+    if compiled:
         # Narrow vectors run on every processor that the decoder runs on.
         capture_replay(target, compiled=True, vector_width=8)
     head = build_head(read_head(write(tmp_path / "head", target, ids=ids)), target)
@@ -306,8 +310,7 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(
                         rtol=1e-3,
                         atol=1e-4,
                     )
-                    frontier = [(*path, rng.randrange(VOCAB)), (*path, rng.randrange(VOCAB))]
-                    frontier = list(dict.fromkeys(frontier))
+                    frontier = list(dict.fromkeys((*path, rng.randrange(VOCAB)) for _ in range(2)))
             tree = random_tree(rng, text[-1], 5)
             lane.score(tree)
             accepted = tree.path_to(rng.randrange(len(tree)))
@@ -355,6 +358,7 @@ def oracle(tmp_path: Path) -> Target:
 
 
 def _race(target: Target, spec: RaceSpec, prompt: Sequence[int] = (3, 4, 5, 6, 3, 4)) -> Finished:
+    """The last event of a race."""
     *_, finished = race(target, tuple(prompt), spec)
     assert isinstance(finished, Finished)
     return finished

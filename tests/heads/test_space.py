@@ -1,4 +1,7 @@
-"""Masks: they see what they should in every way of running a model, never become tokens, and change no text."""
+"""Masks see what they should in every way of running a model, never become tokens, and change no text.
+
+Masks are extra rows of a forward, at which the target itself guesses the tokens to come: the head of the lane space.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ PROMPT = (3, 4, 5, 6, 3, 4)
 
 
 def space_head(target: Target, folder: Path, masks: int = 3) -> SpaceHead:
+    """A head of random masks, written to `folder`."""
     head = build_head(read_head(folders.space(folder, target, masks=masks)), target)
     assert isinstance(head, SpaceHead)
     return head
@@ -145,17 +149,23 @@ def test_masks_are_rows_and_no_tokens(temperature: float, tmp_path: Path, monkey
     target, rows = llama(tmp_path), list[int]()
     target.eos_ids = frozenset()
     fill = TreeInputs.fill
-    monkeypatch.setattr(TreeInputs, "fill", lambda self, tree, base: (rows.append(len(tree)), fill(self, tree, base)))
+
+    def record_fill(self: TreeInputs, tree: TokenTree, base: Any) -> None:
+        rows.append(len(tree))
+        fill(self, tree, base)
+
+    monkeypatch.setattr(TreeInputs, "fill", record_fill)
     steps: list[Step] = list(generate(target, "space", PROMPT, max_new_tokens=20, temperature=temperature))
-    left = 20
+    remaining = 20
     for step, count in zip(steps, rows, strict=True):
-        masks = max(0, min(3, left - 2)) if left > 1 else 0
+        # Both this step and the next one end with a token that is not drafted.
+        masks = max(0, min(3, remaining - 2))
         assert count == len(step.tree) * (1 + masks)
         assert step.tree.is_chain and max(*step.tree.tokens, *step.emitted) < VOCAB
         assert step.note is not None and step.note.facts["rows of the forward"] == count
         assert step.note.facts["drafted"] == step.tree.num_draft <= 3
-        left -= len(step.emitted)
-    assert left == 0 and steps[0].tree.num_draft == 0 and steps[1].tree.num_draft == 3
+        remaining -= len(step.emitted)
+    assert remaining == 0 and steps[0].tree.num_draft == 0 and steps[1].tree.num_draft == 3
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -178,6 +188,8 @@ def test_masks_that_know_the_future_are_accepted_whole(temperature: float, tmp_p
                 super().read_masks(logits, tokens)
                 if not len(logits):
                     return
+                # The first mask guesses what follows the text so far, pending token included; the next one, a token
+                # later.
                 ends = [self._count + 1 + depth - shift for depth in range(len(logits))]  # noqa: B023
                 self._logits = torch.cat([target.plain_logits(text[:end])[-1:] for end in ends])
 
@@ -219,6 +231,8 @@ def test_masks_stay_within_the_context(tmp_path: Path) -> None:
 
 def test_the_budget_and_the_number_of_masks_bound_the_draft() -> None:
     class Ready:
+        """A head session of up to four masks, which guesses one token at each depth."""
+
         depth, levels_per_forward, room, num_masks = 4, 4, 99, 0
 
         def begin(self, root: int) -> None:
@@ -228,7 +242,7 @@ def test_the_budget_and_the_number_of_masks_bound_the_draft() -> None:
             return [[(9 + len(path), 0.5)][:k] for path in paths]
 
     head = Ready()
-    drafter = SpaceDrafter(DrafterInputs((4, 5), 99, head=head), depth=3)
+    drafter = SpaceDrafter(DrafterInputs((4, 5), vocab_size=99, head=head), depth=3)
     for budget, depth, drafted, masks in ((9, 99, 3, 3), (2, 99, 2, 2), (9, 2, 2, 1), (9, 1, 1, 0), (0, 0, 0, 0)):
         tree = drafter.propose((4, 5), budget, depth)
         assert (tree.tokens, head.num_masks) == ((5, *range(9, 9 + drafted)), masks)
@@ -236,7 +250,7 @@ def test_the_budget_and_the_number_of_masks_bound_the_draft() -> None:
 
 def test_a_lane_without_masks_is_refused() -> None:
     with pytest.raises(InputError, match="has no masks to draft with"):
-        SpaceDrafter(DrafterInputs((4, 5), 99))
+        SpaceDrafter(DrafterInputs((4, 5), vocab_size=99))
 
 
 def test_masks_come_in_chains_below_every_node() -> None:

@@ -68,11 +68,13 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_work(model: Path, folder: Path, kind: str = "eagle") -> HeadWork:
+    """The work of training a head of this kind in `folder`: its data, training, evaluation and export."""
     return HeadWork(WorkSettings(str(model), "none", folder, kind))
 
 
 @pytest.fixture(scope="module")
 def passages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of four short passages about rivers."""
     file = tmp_path_factory.mktemp("text") / "passages.jsonl"
     rows = [{"title": f"River {n}", "text": f"River {n} rises in the hills. " + "It flows on. " * 8} for n in range(4)]
     file.write_text("\n".join(map(json.dumps, rows)))
@@ -137,9 +139,9 @@ def test_questions_of_a_test_are_avoided(work: HeadWork, tmp_path: Path) -> None
     avoid: Any = {asked[0]}
     description = replace(read_description(work.data), recipe=DataRecipe(1, rows=24))
     list(DataMaker(work.target, tmp_path, description, [], avoid).run())
-    kept = open_shards(tmp_path)[0].questions
-    assert set(asked) - set(kept) == avoid
-    avoid |= set(kept)
+    remaining = open_shards(tmp_path)[0].questions
+    assert set(asked) - set(remaining) == avoid
+    avoid |= set(remaining)
     with pytest.raises(InputError, match="no finished question"):
         list(DataMaker(work.target, tmp_path / "none", description, [], avoid).run())
 
@@ -158,9 +160,9 @@ def test_data_goes_on_where_it_stopped(work: HeadWork, model_folder: Path, passa
     written = first.stat().st_mtime_ns
     list(other.make_data(passages, 2_000, [], rows=24))
     assert first.stat().st_mtime_ns == written
-    for ours, theirs in zip(open_shards(work.data), open_shards(other.data), strict=True):
-        assert torch.equal(ours.ids, theirs.ids)
-        assert ours.questions == theirs.questions
+    for expected, resumed in zip(open_shards(work.data), open_shards(other.data), strict=True):
+        assert torch.equal(expected.ids, resumed.ids)
+        assert expected.questions == resumed.questions
 
 
 def test_a_shard_has_greedy_and_sampled_answers(work: HeadWork) -> None:
@@ -284,10 +286,10 @@ def test_acceptance_is_counted_along_the_chain() -> None:
     right = measure(KnowingHead(batch, set()), [batch], torch.ones(40, 4), ids, ids, 3)
     assert right.by_depth == (1, 1, 1)
     assert right.num_tokens == 4
-    some = measure(KnowingHead(batch, {(1, 0), (2, 1)}), [batch], torch.ones(40, 4), ids, ids, 3)
+    partly_right = measure(KnowingHead(batch, {(1, 0), (2, 1)}), [batch], torch.ones(40, 4), ids, ids, 3)
     # Chains begin at four tokens and have room for 4, 3, 2 and 1 drafts.
-    assert some.by_depth == pytest.approx((3 / 4, 1 / 2, 0))
-    assert some.tokens_per_step == pytest.approx(1 + 3 / 4 + 3 / 8)
+    assert partly_right.by_depth == pytest.approx((3 / 4, 1 / 2, 0))
+    assert partly_right.tokens_per_step == pytest.approx(1 + 3 / 4 + 3 / 8)
 
 
 def test_a_shortlist_has_the_commonest_tokens_and_the_end() -> None:
@@ -300,6 +302,7 @@ def test_a_shortlist_has_the_commonest_tokens_and_the_end() -> None:
 
 @pytest.fixture
 def trained(work: HeadWork, monkeypatch: pytest.MonkeyPatch) -> HeadWork:
+    """The work with a trained head; about a third of the questions is held out for its evaluation."""
     monkeypatch.setattr(trainer, "HELD_OUT_EVERY", 3)
     fresh = HeadWork(work.settings)
     fresh.target = work.target
@@ -433,11 +436,11 @@ def run(arguments: list[Any], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
 def test_bad_input_ends_in_one_sentence(
     work: HeadWork, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at = ["--model", model_folder, "--adapter", "none", "--threads", 1]
+    common = ["--model", model_folder, "--adapter", "none", "--threads", 1]
     for command, expected in (
-        (["evaluate", *at, "--work", tmp_path], "There is no trained head"),
-        (["data", *at, "--work", tmp_path, "--text", tmp_path / "none.jsonl"], "cannot be read"),
-        (["data", *at, "--work", tmp_path, "--avoid", tmp_path / "none.jsonl"], "cannot be read"),
+        (["evaluate", *common, "--work", tmp_path], "There is no trained head"),
+        (["data", *common, "--work", tmp_path, "--text", tmp_path / "none.jsonl"], "cannot be read"),
+        (["data", *common, "--work", tmp_path, "--avoid", tmp_path / "none.jsonl"], "cannot be read"),
     ):
         code, said = run(command, capsys)
         assert code == 2

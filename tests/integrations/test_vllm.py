@@ -67,8 +67,8 @@ def forecast(
     """The accepted tokens of each step that `score` counts after the first token, which vLLM emits without a draft."""
     accepted = [0]
     lane = ScoredLane.of("fusion", {"chain": True, **options}, num_draft)
-    rest = transcript((*request.prompt, request.output[0]), request.output[1:])
-    score_output(lane, rest, curve=curve, past=past, watch=lambda step: accepted.append(step.accepted))
+    after_first = transcript((*request.prompt, request.output[0]), request.output[1:])
+    score_output(lane, after_first, curve=curve, past=past, watch=lambda step: accepted.append(step.accepted))
     return accepted
 
 
@@ -200,6 +200,7 @@ def test_near_the_models_limit_vllm_does_not_call_the_drafter(transcripts: list[
     runner = runner_of([transcript(longest.prompt, longest.output[:-2]), *others], limit=limit)
     steps = 0
     while names := unfinished(runner):
+        # The other requests join the longest one once it is within 24 tokens of the limit.
         near = len(runner.requests["0"].tokens) > limit - 24
         runner.step(names if near else ["0"])
         steps += 1
@@ -220,6 +221,7 @@ def test_the_tokens_kept_for_requests_outside_the_batch_are_limited(monkeypatch:
 
 def test_a_draft_leaves_room_for_the_bonus_token() -> None:
     tokens = np.array([[1, 2, 3, 4, 5, 6, 7, 8] * 4])
+    # The model has 32 positions. After 24 tokens, 8 are left: 7 for draft tokens and one for the bonus token.
     for length, expected in ((24, 7), (29, 2), (30, 1), (31, 0), (32, 0)):
         drafts = Fusion(vllm_config(8, 32)).propose([[int(tokens[0, length - 1])]], np.array([length]), tokens)
         assert len(drafts[0]) == expected

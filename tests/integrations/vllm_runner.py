@@ -87,6 +87,7 @@ class Runner:
             self.requests[name].drafts = draft if tokens else []
 
     def _propose(self, sampled: list[list[int]]) -> list[list[int]]:
+        """Call the drafter as vLLM does, and check the types and lengths of its drafts, one for each row."""
         self.calls += 1
         drafts = self.drafter.propose(sampled, self.num_tokens_no_spec, self.token_ids_cpu, slot_mappings=None)
         assert len(drafts) == len(sampled)
@@ -109,6 +110,7 @@ class Runner:
         """The accepted draft tokens and one more token; none while the prompt is only partly read."""
         if request.computed + span < len(request.tokens):
             return []
+        # After the end of `truth`, the model writes 7.
         truth = [*request.truth[len(request.output) :], *[7] * self.num_draft]
         accepted = 0
         while accepted < len(request.drafts) and request.drafts[accepted] == truth[accepted]:
@@ -140,6 +142,7 @@ class Runner:
             self.token_ids_cpu[row, start : start + len(fitting)] = fitting
 
     def _move(self, source: int, row: int) -> None:
+        """Copy the tokens of row `source` to `row`."""
         count = self.num_tokens_no_spec[source]
         self.token_ids_cpu[row, :count] = self.token_ids_cpu[source, :count]
         self.num_tokens_no_spec[row] = count

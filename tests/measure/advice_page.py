@@ -23,12 +23,13 @@ from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 
 WAIT_MS = 300_000
 REQUESTS = 500
-# Of an answer's five sentences, how many are copied from its prompt's document; the others are from another one.
+# Category -> how many of an answer's five sentences are copied from the document in its prompt. The others are taken
+# from another document.
 COPIED = {"answers from a document": 4, "summaries": 2, "stories": 0}
 
 
 def corpus_log(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Requests, each about a bundled document, of about 350 prompt and 150 output tokens."""
+    """The rows of a log: `count` requests about bundled documents, of about 350 prompt and 150 output tokens."""
     rng = random.Random(seed)
     files = sorted((ROOT / "corpus").glob("*.md"))
     documents = [re.split(r"(?<=[.!?])\s+", file.read_text(encoding="utf-8").strip()) for file in files]
@@ -36,6 +37,7 @@ def corpus_log(count: int, seed: int = 0) -> list[dict[str, Any]]:
     for number in range(count):
         category = list(COPIED)[number % len(COPIED)]
         document, other = rng.sample(documents, 2)
+        # A document's first sentence begins with its heading, so it is not copied.
         sentences = rng.sample(document[1:], COPIED[category]) + rng.sample(other[1:], 5 - COPIED[category])
         rng.shuffle(sentences)
         prompt = f"{' '.join(document)}\n\nQuestion {number}: what does this text say?\n"
@@ -45,12 +47,14 @@ def corpus_log(count: int, seed: int = 0) -> list[dict[str, Any]]:
 
 def processor_s(pid: int) -> float:
     """User and system seconds of a process and its descendants, including ended ones."""
+    # Process id -> (its parent, its processor time in clock ticks).
     descendants, stats = {pid}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
+        # The fields after the name: 1 is the parent; 11 to 14 are user and system ticks, its own and of ended children.
         stats[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15]))
     while children := {child for child, (parent, _) in stats.items() if parent in descendants} - descendants:
         descendants |= children

@@ -1,8 +1,9 @@
 """How long other visitors wait, and how much memory the server takes, while one visitor attacks it:
 python -m tests.measure.attacks
 
-The attacker asks three times for passages of 20 files of "<a " repeated (30 kB each), and holds back the last bytes of
-80 logs of 20 MB. At the same time another visitor asks for passages of a document of one line. Needs Linux.
+The attacker asks three times for passages of 20 HTML files that are slow to parse ("<a " repeated, 30 kB each), and
+then sends 80 logs of 20 MB without their last bytes. Meanwhile another visitor asks for passages of a document of one
+line. Needs Linux.
 """
 
 from __future__ import annotations

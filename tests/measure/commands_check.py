@@ -37,13 +37,14 @@ def printed(command: Sequence[str], files: Sequence[Path], tokenizer: Path) -> A
 def page_figure(file: Path, tokenizer: Path) -> float:
     """Prompt lookup's tokens per step on the page.
 
-    `shown` asks for the requests' texts, which nobody reads here.
+    `shown` would add the requests' texts, which are not needed here.
     """
     settings = {"path": str(file), "lanes": [LANE], "columns": "", "tokenizer": str(tokenizer), "name": "tokenizer"}
     progress = score_log("", json.dumps(settings | {"decodes_ids": True, "shown": False}).encode())
     while True:
         try:
             next(progress)
+        # The generator yields progress, and returns the scores as JSON.
         except StopIteration as end:
             return tau_of(json.loads(end.value)["scores"])
 
@@ -68,7 +69,7 @@ def figures(files: Sequence[Path], tokenizer: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Compare the figures for every shape; return 1 if any differ."""
+    """Compare the figures for every shape, that is, every way to write the log; return 1 if any differ."""
     different = 0
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = chat_folder(Path(folder) / "chat")
@@ -77,6 +78,7 @@ def main() -> int:
             shape_folder = Path(folder) / shape
             shape_folder.mkdir()
             figures_by_command = figures(write(shape_folder), tokenizer)
+            # All shapes hold the same requests, so the first shape's score is expected of every shape and command.
             expected = expected or figures_by_command["score"]
             is_same = set(figures_by_command.values()) == {expected}
             different += not is_same

@@ -1,7 +1,8 @@
-"""Recycling and fusion with and without `copy`: `python -m tests.measure.copy_check --model smollm2-135m`.
+"""Recycling and fusion with and without their option `copy`:
+`python -m tests.measure.copy_check --model smollm2-135m`.
 
 Runs both bundled sets of questions in float32. Prints for each setting the tokens per step, the draft tokens per step,
-the expected speedup (tokens divided by the cost of the steps on the curve) and the time on the lane's clock. All texts
+the expected speedup (tokens divided by the steps' cost on the cost curve) and the time on the lane's clock. All texts
 must be vanilla's. Steps and tokens do not depend on the machine. It takes minutes, so it is not one of the tests.
 """
 
@@ -29,6 +30,7 @@ from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
 from specrace.workbench import Workbench
 
+# Name of a setting -> (lane, options).
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "vanilla": ("vanilla", {}),
     "recycling.copy=false": ("recycling", {"copy": False}),
@@ -37,6 +39,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "fusion.recycling=true": ("fusion", {"recycling": True, "copy": False}),
     "fusion.copy=true": ("fusion", {"recycling": False, "copy": True}),
 }
+# What is summed over the steps of a setting; `cost` is in forwards over a single row.
 FIELDS = ("tokens", "steps", "drafted", "cost", "decode_ms")
 
 
@@ -65,8 +68,10 @@ def main(arguments: list[str]) -> int:
 def prompts(workbench: Workbench, name: str, options: argparse.Namespace) -> Iterator[tuple[int, ...]]:
     """The prompts of a set of questions, as token ids; prompts of the open questions have no passages."""
     spec = RaceSpec(("fusion",), max_new_tokens=options.max_new_tokens)
-    for line in read_prompts(SETS[name][0], options.limit):
-        yield tuple(workbench.make_prompt(RaceRequest(line["question"], spec, SETS[name][1]))[0].tokens)
+    file, num_passages = SETS[name]
+    for line in read_prompts(file, options.limit):
+        prompt, _ = workbench.make_prompt(RaceRequest(line["question"], spec, num_passages))
+        yield tuple(prompt.tokens)
 
 
 def run(

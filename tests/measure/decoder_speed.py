@@ -1,8 +1,10 @@
-"""Vanilla in the compiled decoder against the speed of a copy: `python -m tests.measure.decoder_speed [SHAPE ...]`.
+"""How close plain decoding in the compiled decoder comes to the speed of a memory copy:
+`python -m tests.measure.decoder_speed [SHAPE ...]`.
 
 The models have the shapes of published ones and random weights, in float32. A round measures how fast this machine
-copies, then steps of one row after 200 tokens; a step's limit is the time of a copy of the bytes that it reads. Both
-are measured in each round, because other work may share the memory. Times leave out waits for a processor.
+copies memory, then how long steps of one row take after 200 tokens. A step's limit is the time in which the machine
+copies as many bytes as the step reads. Both are measured in each round, because other work may share the memory. Times
+leave out waits for a processor.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from specrace.core.tree import TokenTree
 from specrace.model.capture import capture_replay
 from specrace.model.target import Target
 
-# Tokens of the prompt, and steps that are timed after it.
+# Tokens of the prompt (columns of the KV cache), and steps that are timed after it.
 COLUMNS = 200
 STEPS = 12
 SHAPES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {

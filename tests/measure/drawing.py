@@ -24,6 +24,7 @@ from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 
 MAX_SHARE, TIMEOUT_MS, POLL_MS = 0.6, 120_000, 500
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# A script that tells whether the page plays a race ("replay") or shows its end ("result").
 MODE = "mode => document.querySelector('.stage')?.dataset.mode === mode"
 
 
@@ -36,6 +37,7 @@ def browser_s() -> float:
         except OSError:
             continue
         if "chrom" in name:
+            # User and system time.
             ticks += sum(map(int, fields.split()[11:13]))
     return ticks / TICKS_PER_S
 

@@ -45,12 +45,17 @@ RACES: tuple[tuple[int, dict[str, dict[str, Any]]], ...] = (
     ),
     (16, {"prompt-lookup": {}, "trie": {}, "suffix": {}, "fusion": {"corpus": False, "recycling": False}}),
 )
+# A forecast is close if it differs by at most this share from the race; and how many of the 12 must be close.
 MAX_ERROR, MIN_CLOSE = 0.1, 10
 
 
 def forecast_of(results: Sequence[PromptResult], lanes: Sequence[ScoredLane], curve: CostCurve) -> Forecast:
-    """The forecast for vanilla and these lanes from vanilla's outputs in a race; leaves out loops, as the race does."""
+    """The forecast for vanilla and these lanes, in this order, from vanilla's outputs in a race.
+
+    Leaves out outputs that end in a loop, as the race's summary does, unless all do.
+    """
     counted = [result for result in results if not result.loops] or results
+    # The last field is the size of the vocabulary; any that includes all tokens will do.
     transcripts = [
         Transcript(result.prompt.id, "none", result.prompt.tokens, tokens, max(*result.prompt.tokens, *tokens) + 1)
         for result in counted
@@ -87,6 +92,7 @@ def main(arguments: list[str]) -> int:
         expected = forecast_of(
             results, [ScoredLane.of(name, lane_options, num_draft) for name, lane_options in lanes.items()], curve
         )
+        # Index 0 of the forecast is vanilla.
         for index, (name, lane_options) in enumerate(lanes.items(), 1):
             row = {"lane": name, "num_draft": num_draft, "options": lane_options, "tau_raced": raced[name]["tau"]}
             row |= {"forecast": float(expected.speedup[index]), "raced": raced[name]["speedup"]}

@@ -71,6 +71,7 @@ class Fuzzer:
         (self.file,) = app.upload({"diary.md": f"{SECRET} are about owls.".encode()}).json()
         race = app.race(OTHER_SESSION, files=[self.file], Question=f"{SECRET}?")
         self.watched = app.watching(race["key"])
+        # A poll in which the visitor's audience votes for a lane.
         poll = app.ask("POST", "/audience", {"origin": f"http://localhost:{app.port}"}).json()
         self.poll = poll["code"]
         # No answer may hold these. Keys that every visitor may request are not among them.
@@ -81,7 +82,9 @@ class Fuzzer:
         with self.watched as frames:
             read_until(frames, b"head")
             for _ in range(requests):
-                self.judge(exchange := self.send(*self.make()))
+                exchange = self.send(*self.make())
+                self.judge(exchange)
+                # An accepted call names an event, whose result is read in half of all cases.
                 if exchange.answer.startswith(b'{"event_id":"') and self.rng.random() < 0.5:
                     event = json.loads(exchange.answer)["event_id"]
                     self.judge(self.send("GET", f"/gradio_api/call/race/{event}", b"", ""))
@@ -277,6 +280,7 @@ def list_routes(app: Starlette, prefix: str = "") -> Iterator[tuple[str, str]]:
                 yield from list_routes(route.app, prefix + route.path)
             else:
                 yield from ((method, f"{prefix}{route.path}/") for method in ("GET", "POST"))
+        # FastAPI keeps a router that was included into an app as one route.
         elif (included := getattr(route, "original_router", None)) is not None:
             yield from list_routes(included, prefix)
 

@@ -5,8 +5,8 @@ python -m tests.measure.heads_check --lanes specinfer [--limit 200] [--part 1/2]
 Decodes questions about the bundled documents (or --questions open, documents), once without and once with each head,
 greedily or sampled, and compares the tokens. Without --head, a model that has no shipped head gets random ones. Lanes
 with a smaller model are checked in the same way if --lanes names them. --part 1/2 asks the first of every two
-questions only, so that a check can be run in parts. With --keep-outputs, drafters know the answers to the questions
-before. Prints, for each lane, how many texts are identical to vanilla's, the tokens per step, and the share of draft
+questions only, so that a check can be run in parts. With --keep-outputs, drafters know the answers to the earlier
+questions. Prints, for each lane, how many texts are identical to vanilla's, the tokens per step, and the share of draft
 tokens accepted at each depth. Exits with 1 if a float32 text differs. It takes minutes, so it is not one of the tests.
 """
 
@@ -35,6 +35,7 @@ from specrace.ngrams.sources import Sources
 from specrace.workbench import Workbench
 from tests.heads import folders
 
+# Kind of head -> the function that writes such a head with random weights to a folder.
 WRITERS = {
     "block": folders.block,
     "eagle": folders.eagle_one,
@@ -89,11 +90,11 @@ def main(arguments: Sequence[str]) -> int:
     lanes = options.lanes.split(",")
     if not workbench.target.heads and set(lanes) & set(head_lanes()):
         with TemporaryDirectory() as folder:
-            made = [
+            written_heads = [
                 f"{lane}={WRITERS[find_method(lane).needs_head](Path(folder) / lane, workbench.target)}"
                 for lane in head_lanes()
             ]
-            attach_heads(workbench.target, made, head_lanes())
+            attach_heads(workbench.target, written_heads, head_lanes())
     tallies = {lane: Tally() for lane in lanes if lane in workbench.target.heads or not find_method(lane).needs_head}
     file, passages = SETS.get(options.questions, (None, None))
     lines = draw_questions(workbench.documents, options.limit) if file is None else read_prompts(file, options.limit)

@@ -75,6 +75,7 @@ def memory_mb() -> float:
 
 def small_passages(document: Document) -> list:
     """The passages of a document. Generated documents are split so that there are as many passages as requested."""
+    # `generate_documents` names its documents so.
     is_generated = document.name.startswith("0-")
     return split_passages(document, max_words=GENERATED_WORDS if is_generated else REAL_WORDS)
 

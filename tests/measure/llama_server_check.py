@@ -3,10 +3,10 @@
 Makes an environment with the package xllamacpp in FOLDER (once; it takes a package index), writes the bundled model as
 a float32 GGUF, and starts llama.cpp's server on loopback: without drafts, and with three of its drafters. Vanilla and
 the servers race on questions with passages of the bundled documents. Checked for each answer: the text is vanilla's,
-the times rise, the lane has no boxes and says why, and its counts are those in the server's own log. The twin of each
-drafter forecasts the counts from the text. Chromium then plays the last race from an exported file, where each pane
-must show the text, the counts and the reason; a picture of it is in FOLDER. Prints a table, and exits with 1 if
-anything is off.
+the times rise, no box marks what a step accepted (llama.cpp streams token by token) and the lane says why, and its
+counts are those in the server's own log. The twin of each drafter, our reproduction of it, forecasts the counts from
+the text. Chromium then plays the last race from an exported file, where each pane must show the text, the counts and
+the reason; a picture of it is in FOLDER. Prints a table, and exits with 1 if anything is off.
 
 In this build, ngram-map-k and ngram-cache keep what they stored from earlier prompts, so their forecast is checked for
 their first answer only. If the token limit cuts a character, the server streams fewer tokens than it counts; it is then
@@ -161,6 +161,7 @@ def check_race(
             "boxes": served.chunks_are_steps or any(step.tree.num_draft for step in steps),
             "no reason": "token by token" not in served.note,
             "counts": [counts] != (list(entries) or [(0, 0)]),
+            # Every forward emits one token of its own beside the accepted ones.
             "steps": served.steps is not None and served.steps + counts[1] != len(output),
         }
         twin = forecast(case, Transcript(name, "none", prompt, output, vocab), limit) if case.twin else None
@@ -211,10 +212,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     names = ("drafter", "requests", "drafted, forecast", "drafted", "accepted, forecast", "accepted")
     lines = [[*names, "requests with equal counts", "tokens per step"], ["---"] * 8]
     for case in CASES:
-        mine = [row for row in rows if row["server"] == case.name]
-        sums = {name: sum(row[name] for row in mine) for name in ("drafted", "accepted", "equal", "tokens", "steps")}
-        twin = [str(sum(row["forecast"][part] for row in mine)) if case.twin else "–" for part in (0, 1)]
-        line = [case.kind or "none", str(len(mine)), twin[0], str(sums["drafted"]), twin[1], str(sums["accepted"])]
+        answers = [row for row in rows if row["server"] == case.name]
+        sums = {name: sum(row[name] for row in answers) for name in ("drafted", "accepted", "equal", "tokens", "steps")}
+        # The twin's draft tokens and accepted tokens.
+        twin = [str(sum(row["forecast"][index] for row in answers)) if case.twin else "–" for index in (0, 1)]
+        line = [case.kind or "none", str(len(answers)), twin[0], str(sums["drafted"]), twin[1], str(sums["accepted"])]
         lines.append([*line, str(sums["equal"]) if case.twin else "–", f"{sums['tokens'] / sums['steps']:.3f}"])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -251,6 +253,8 @@ def main(arguments: list[str]) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     python = make_environment(options.folder)
     rows = run_races(options, Workbench.open(choose_model(BUNDLED_MODEL, dtype="float32")), python)
+    # Each question has one row for each case, in the order of CASES; a drafter that keeps earlier prompts is checked
+    # in the first question only.
     for number, row in enumerate(rows):
         keeps = CASES[number % len(CASES)].keeps
         if row["forecast"] and not row["equal"] and (not keeps or number < len(CASES)):

@@ -50,6 +50,7 @@ class Load:
     """The visitors of one server, and counts of their races, notes and errors."""
 
     def __init__(self, port: int) -> None:
+        # The folder of uploads is not used here.
         self.app = Served(port, Path())
         self.config = self.app.ask("GET", "/config").json()
         # The event that starts a race has the most inputs.

@@ -21,6 +21,7 @@ HEAD = "# Made by: python -m tests.measure.lock\n"
 
 def split(locked: str) -> tuple[str, str]:
     """The entries for any device, and the entries for GPUs only."""
+    # An entry begins with the package's name; the lines of its hashes are indented.
     entries = re.split(r"^(?=[a-z])", locked, flags=re.MULTILINE)
     for_gpus = "".join(entry for entry in entries if FOR_GPUS.match(entry))
     return "".join(entry for entry in entries if not FOR_GPUS.match(entry)), for_gpus

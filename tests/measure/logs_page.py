@@ -64,8 +64,9 @@ def compare(page: Page, shape: str, paths: list[Path], tokenizer: Path) -> bool:
     expected = command_line(paths, tokenizer)
     scores, table = page_scores(page, paths)
     tau = [row["tau"] for row in expected["groups"] if row["category"] == "all"]
+    # The table's first row is that of all requests; its third cell is the first lane's.
     agrees = figures(scores) == figures(expected) and table[0][2:] == [f"{value:.3f}" for value in tau]
-    # Every log in `SHAPES` has the same 20 requests.
+    # Every log in `SHAPES` has the same 20 requests, and the name of its shape begins with that of its format.
     agrees &= [scores[name] for name in ("format", "outputs", "skipped")] == [shape.split()[0], 20, 0]
     print(f"{'same' if agrees else 'DIFFERS':8} {shape:26} {' '.join(table[0][1:])}", flush=True)
     return agrees

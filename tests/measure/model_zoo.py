@@ -2,12 +2,12 @@
 
 For each kind, a tiny model with random weights is saved, loaded as a user's model would be, and raced in float32 with
 the default lanes. Each lane's text is compared with what plain `generate` writes, over `--tokens` tokens that run past
-the model's window, on `--prompts` prompts at temperature 0 and 0.8. At 0.8 `generate` gets this project's noise. A text
-may part from generate's only where one plain forward scores both tokens alike but for float32's rounding; the table
-counts such near ties.
+the model's window, on `--prompts` prompts at temperature 0 and 0.8. At 0.8 `generate` gets the random numbers with
+which this project samples. A text may part from generate's only where one plain forward scores both tokens alike but
+for float32's rounding; the table counts such near ties.
 
-`--json FILE` keeps the results; started again, the command goes on with the kinds that the file does not have with the
-same `--prompts`, `--prompt-tokens` and `--tokens`. `--read FILE ...` reads kept results instead of racing, and
+`--json FILE` keeps the results. Started again with the same `--prompts`, `--prompt-tokens` and `--tokens`, the command
+examines only kinds that the file does not have. `--read FILE ...` reads kept results instead of racing, and
 `--docs FILE` writes the results' lines into the table of assets/results/models.md. The command ends with 1 if any text
 differs from generate's, or if anything but an InputError is raised.
 """
@@ -51,6 +51,8 @@ MAX_DRAFT = 64
 # Rounding in float32 may swap two scores that are this close: a forward over several rows adds up in another order than
 # a forward over one row, except in the compiled decoder. At temperature 0.8 this concerns a few of 400,000 tokens.
 MAX_TIE = 3e-5
+# The outcomes: raced with trees or with chains only, refused with an InputError, context too short for the prompts, a
+# text differs, another error was raised, and no tiny model could be made.
 TREES, CHAINS, REFUSED, SHORT, DIFFERS, RAISED, NOT_MADE = (
     "trees", "chains", "refused", "short", "differs", "raised", "not made"
 )  # fmt: skip
@@ -77,7 +79,10 @@ class Row:
 
 
 class Noise(LogitsProcessor):
-    """Makes greedy decoding by transformers draw the tokens that a lane draws."""
+    """Adds a lane's sampling noise to the scores, so that transformers' greedy choice is the token that a lane draws.
+
+    At temperature 0 the scores stay as they are.
+    """
 
     def __init__(self, params: SamplingParams) -> None:
         self.sampler = Sampler(params)
@@ -254,6 +259,7 @@ def write_docs(page: Path, rows: Sequence[Row]) -> None:
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()}
     lines |= {row.kind: table_line(row) for row in rows}
     order = list(dict.fromkeys(WORDS.values()))
+    # The third column says whether the kind races.
     table = sorted(lines.values(), key=lambda line: (order.index(line.split(" | ")[2]), line))
     page.write_text("\n".join((text.rstrip("\n"), "", *HEAD, *table, "")), encoding="utf-8")
 

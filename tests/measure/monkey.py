@@ -23,7 +23,7 @@ from tests.browser.parts import RECORDING, question_field
 KEYS = [*"r123456pftemvogd?", "Escape", " ", "ArrowLeft", "ArrowRight", "Tab", "Enter"]
 QUESTIONS = ["What is the n-gram trie built from?", "", "  ", "<b>${x}</b>", "Why does bread rise?", "a" * 2500]
 SIZES = [(1280, 720), (1920, 1080), (390, 844), (800, 600)]
-# The time limit of an action. It passes if the page has nothing to act on.
+# The time limit of an action. An action that has nothing to act on waits that long.
 ACTION_MS = 300
 
 

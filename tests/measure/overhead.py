@@ -60,6 +60,7 @@ def race_watched(page: Page) -> Measured:
     page.wait_for_function("race => window.reel?.race > race", arg=race, polling=POLL_MS)
     wall = time.monotonic() - began
     page.wait_for_function("window.words !== undefined", polling=POLL_MS)
+    # Take the focus out of the question field, so that the key reaches the page.
     page.locator("h1").click()
     page.keyboard.press("Escape")
     return {row["lane"]: row["tokens_per_s"] for row in page.evaluate("window.reel.results")}, wall

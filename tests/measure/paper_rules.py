@@ -22,6 +22,7 @@ from typing import Any
 from specrace.cli.shared.opening import find_tokenizer
 from specrace.lab.logs.transcripts import Transcript, TranscriptFile
 
+# Tokens of an n-gram, tokens of its prefix, and how many draft tokens a step has by default.
 N, PREFIX, NUM_DRAFT = 13, 3, 64
 CATEGORIES = ("rag", "summarization")
 TEMPLATE = (
@@ -73,6 +74,7 @@ def read_rows(file: Path) -> Iterator[dict[str, Any]]:
 
 def accept_lengths(transcripts: Sequence[Transcript], num_draft: int) -> dict[str, list[list[int]]]:
     """For each category its requests' accept lengths; a request's list begins with a 1 for the token of the prefill."""
+    # The template's tokens before and after a question are left out.
     prompts = [request.prompt for request in transcripts]
     head, tail = shared_tokens(prompts), shared_tokens([prompt[::-1] for prompt in prompts])
     lengths: dict[str, list[list[int]]] = {}
@@ -106,11 +108,11 @@ def decode(request: Transcript, chains: dict[tuple[int, ...], Chains], num_draft
         context.append(output[position])
         matches = (tuple(context[-size:]) for size in range(PREFIX, 0, -1))
         continuations = next((chains[match] for match in matches if match in chains), Chains())
-        rest = output[position + 1 :]
-        accepted = max((agreement(path, rest) for path in draft(continuations, num_draft)), default=0)
+        remaining = output[position + 1 :]
+        accepted = max((agreement(path, remaining) for path in draft(continuations, num_draft)), default=0)
         # The prefill's token was counted by the 1 at the beginning.
         lengths.append(1 + accepted - (position == 0))
-        context += rest[:accepted]
+        context += remaining[:accepted]
         position += 1 + accepted
     return lengths
 

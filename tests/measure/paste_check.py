@@ -44,8 +44,8 @@ from tests.lab.parts import transcript, write_log
 from tests.models import write_source
 
 MAX_ERROR = 0.03
-# Every lane that the two engines have: (engine, lane, options, draft tokens). Matches are short, as answers are. The
-# recommended lanes are tested, too.
+# Every lane that the two engines have: (engine, lane, options, draft tokens). The options ask for short matches,
+# because the answers are short. The recommended lanes are tested in addition.
 LANES: tuple[tuple[str, str, dict[str, Any], int], ...] = (
     ("transformers", "prompt-lookup", {"longest": 2}, 10),
     ("transformers", "prompt-lookup", {"longest": 5}, 4),
@@ -90,6 +90,7 @@ class PastedTransformers:
 
     def __init__(self, target: Target, arguments: str) -> None:
         self.target, eos_ids = target, sorted(target.eos_ids)
+        # The recommendation is Python code: the arguments of `generate`.
         expression = f"GenerationConfig(max_new_tokens=1, do_sample=False, repetition_penalty=1.0, {arguments})"
         self.config = eval(expression, {"GenerationConfig": GenerationConfig})
         self.config.eos_token_id, self.config.pad_token_id = eos_ids, eos_ids[0]

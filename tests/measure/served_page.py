@@ -2,9 +2,10 @@
 
 FOLDER holds the environment of vllm_check, which is made if it is missing. Starts vLLM on loopback with the bundled
 model, without drafts and with suffix decoding (or takes servers that run at two addresses), and the app beside them.
-Chromium races vanilla, fusion and both servers. The boxes of the served lane must be vLLM's `per_step_accepted`, which
-a proxy between the app and vLLM records. The race is saved, and replayed and opened from a link when the servers are
-out of reach. Exits with 1 if anything is off; pictures are in FOLDER.
+Chromium races vanilla, fusion and both servers. On the page, a box marks the tokens that a step accepted; the boxes of
+the server with drafts must be vLLM's `per_step_accepted`, which a proxy between the app and vLLM records. The race is
+saved, and replayed and opened from a link when the servers are out of reach. Exits with 1 if anything is off; pictures
+are in FOLDER.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Noted:
         with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
             for line in answer:
                 if line.startswith(b"data: {"):
-                    self.events.append(json.loads(line[5:]))
+                    self.events.append(json.loads(line.removeprefix(b"data:")))
                 if line.strip():
                     yield line + b"\n"
 
@@ -85,7 +86,7 @@ def race(browser: Browser, url: str, folder: Path) -> tuple[Page, str]:
     page.goto(f"{url}?tokens=64&lanes=vanilla,fusion")
     page.wait_for_selector(".status[data-state=ready]", state="attached")
     page.locator("#settings-button").click()
-    # Only as many servers are ticked as fit beside the default lanes, which is one.
+    # The page itself ticks only as many servers as fit beside the default lanes: one.
     for box in page.locator("#servers input").all():
         box.check()
     question = page.locator("#question").locator("textarea, input")

@@ -32,12 +32,13 @@ def measure(kind: str) -> tuple[float, float]:
         rejected = [rng.randrange(3, VOCABULARY) for _ in range(1 + rng.randrange(4))]
         target.logits(drafted, TokenTree.chain(text[-1], [*accepted, *rejected]))
         drafted.keep(range(1 + len(accepted)))
+        # Without drafts, the same accepted tokens are read one at a time.
         for token in (text[-1], *accepted):
             target.logits(plain, TokenTree.chain(token))
             plain.keep((0,))
         text += [*accepted, rng.randrange(3, VOCABULARY)]
         difference = max(difference, largest_difference(drafted, plain))
-    return difference, max(float(part.abs().max()) for part in states_of(plain).values())
+    return difference, max(float(state.abs().max()) for state in states_of(plain).values())
 
 
 def main() -> int:

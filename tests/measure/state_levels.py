@@ -1,10 +1,11 @@
-"""At which level are similar states followed by similar text, and does fusion miss what they know? Usage:
+"""At which level are similar states followed by similar text, and do they know tokens that fusion misses? Usage:
 python -m tests.measure.state_levels [--model smollm2-135m] [--questions open|documents] [--limit 10]
 
-Decodes answers greedily with the lane fusion, reads the whole text with the model once more, and looks at each place of
-the answer for the most similar state before it, as the lane `states` does. Prints for each level how often the first
-copied token is right: where the pending token occurs earlier, where it does not, where fusion drafted nothing, and
-where fusion drafted and missed. It takes minutes, so it is not one of the tests.
+Level i is the hidden state that enters layer i. Decodes answers greedily with the lane fusion, reads the whole text
+with the model once more, and looks at each place of the answer for the most similar state before it, as the lane
+`states` does. Prints for each level how often the first copied token is right: where the pending token (the last one
+emitted) occurs earlier, where it does not, where fusion drafted nothing, and where fusion drafted and missed. It takes
+minutes, so it is not one of the tests.
 """
 
 from __future__ import annotations

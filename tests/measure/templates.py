@@ -132,6 +132,7 @@ def rendered_by_jinja(source: str, log: Log) -> Iterator[str]:
     environment.filters["tojson"] = _to_json
     environment.globals |= {"raise_exception": _refuse, "strftime_now": LOG_DATE.strftime}
     template = environment.from_string(source)
+    # `none`: what stands for no tools and no documents.
     for as_text, in_parts, none in product((False, True), (False, True), (None, [])):
         with suppress(Exception):  # a template may raise anything
             yield template.render(

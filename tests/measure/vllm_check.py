@@ -48,7 +48,7 @@ class Counts:
 
 
 def forecast(case: Case, rows: Rows, prompts: Prompts, target: Target) -> list[list[Step]]:
-    """The steps of the case's twin on each of vLLM's answers; the twin also drafts from earlier answers.
+    """The steps of the case's twin (our reproduction of vLLM's drafter) on each answer; it knows earlier answers, too.
 
     vLLM's suffix cache keeps an answer with the tokens accepted past its end, which the target generates again here.
     """
@@ -128,6 +128,7 @@ def compare(case: Case, rows: Rows, plain: Rows, prompts: Prompts, target: Targe
         for steps, counts in zip(forecasts, measured, strict=True)
         if counts is not None
     ]
+    # Equal in all counts; and equal in the counts within the text.
     equal = [(expected.drafted, expected.accepted) == (counts.drafted, counts.accepted) for expected, counts in pairs]
     in_text = [expected.in_text == counts.in_text for expected, counts in pairs]
     return result | {

@@ -122,7 +122,8 @@ def compare(workbench: Workbench, chain: Chain, row: Mapping[str, Any], prompt: 
 
 def summary(chain: Chain, compared: Sequence[Compared], rows: Rows, plain: Rows, ngram: Rows) -> dict[str, Any]:
     """The totals over all requests whose chunks vLLM did not join."""
-    texts = [(tokens_of(a), tokens_of(b), tokens_of(c)) for a, b, c in zip(rows, plain, ngram, strict=True)]
+    # Each request's text with the drafter, without drafts, and with n-grams.
+    texts = [tuple(map(tokens_of, request_rows)) for request_rows in zip(rows, plain, ngram, strict=True)]
     steps = sum(len(request.theirs) for request in compared)
     return {
         "drafter": chain.case.name,
@@ -134,9 +135,10 @@ def summary(chain: Chain, compared: Sequence[Compared], rows: Rows, plain: Rows,
         "tau": sum(sum(request.theirs.values()) for request in compared) / max(1, steps),
         "tau_here": _mean([size for request in compared for size in request.ours.values()]),
         "same_as_here": sum(request.same_text for request in compared),
-        "same_text": sum(text == other for text, other, _ in texts),
-        "ngram_same_text": sum(other == text for _, other, text in texts),
-        "only_here": sum(text != other == third for text, other, third in texts),
+        "same_text": sum(text == plain_text for text, plain_text, _ in texts),
+        "ngram_same_text": sum(ngram_text == plain_text for _, plain_text, ngram_text in texts),
+        # Texts that the drafter changes and n-grams do not.
+        "only_here": sum(text != plain_text == ngram_text for text, plain_text, ngram_text in texts),
     }
 
 

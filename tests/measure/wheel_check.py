@@ -86,6 +86,7 @@ def vllm_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
 
     def read(flags: str) -> None:
         words = shlex.split(flags)
+        # The words are pairs of a flag and its JSON.
         assert words[0] == "--speculative-config" and words[2::2] in ([], ["--additional-config"])
         config_values = json.loads(words[1])
         parsed = config(**config_values)

@@ -105,7 +105,8 @@ def test_q_is_the_warped_distribution_that_drafts_are_drawn_from(params: Samplin
     first, drawn = max(second_tokens.items(), key=lambda pair: len(pair[1]))
     frequencies = np.bincount(drawn, minlength=VOCAB) / len(drawn)
     expected = second_distributions[first]
-    # About the mean distance between a distribution and the frequencies of `len(drawn)` draws from it.
+    # About the mean distance between a distribution and the frequencies of `len(drawn)` draws from it. Chance makes the
+    # distance larger, but hardly 1.6 times as large.
     typical_distance = np.sqrt(2 * expected / np.pi / len(drawn)).sum() / 2
     assert np.abs(frequencies - expected).sum() / 2 < 1.6 * typical_distance + 0.01
 
@@ -184,8 +185,8 @@ def test_two_draft_models_are_loaded_and_read_the_prompt() -> None:
     started, *steps, finished = race(target, prompt, spec)
     assert isinstance(started, Started) and isinstance(finished, Finished)
     assert all(lane.identical for lane in finished.lanes)
-    first, both = (info.prefill_ms for info in started.lanes[1:])
-    assert both > first > 0
+    one_model_ms, two_models_ms = (info.prefill_ms for info in started.lanes[1:])
+    assert two_models_ms > one_model_ms > 0
     notes = [step.note for step in steps if isinstance(step, Step) and step.note is not None]
     assert any("tiny-draft" in row.label and ", tiny " in row.label for note in notes for row in note.rows)
 

@@ -107,7 +107,7 @@ def test_every_bit_of_the_seed_changes_the_tokens(bit: int) -> None:
 
 
 def test_noise_depends_on_the_upper_bits_of_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keys have equal lower 32 bits, and torch's CPU generator would use only these."""
+    """The keys, here the seeds themselves, have equal lower 32 bits; torch's CPU generator would use only these."""
     monkeypatch.setattr("specrace.model.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000)
     tokens = {draw(logits, [3], temperature=1.0, seed=5 + (upper << 32))[0] for upper in range(16)}

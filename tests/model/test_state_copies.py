@@ -1,4 +1,7 @@
-"""Copies by hidden states: the places are those of a plain recomputation, and a copy never changes a text."""
+"""Copies by hidden states: a draft copies what followed where an earlier hidden state was most similar to the last one.
+
+The places from which it copies are those of a plain recomputation, and a copy never changes a text.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,11 @@ def open_session(target: Target, prompt: Sequence[int], room: int = 4) -> tuple[
 
 
 def plain_places(target: Target, text: Sequence[int]) -> list[tuple[int, float, bool]]:
-    """The best places of a text whose last token is pending, by a forward over the whole text."""
+    """The best places of a text whose last token is pending, best first, by a forward over the whole text.
+
+    A place: (index of its state, similarity to the last state, whether the pending token follows there, too). Places
+    that the pending token follows come first.
+    """
     with torch.no_grad():
         states = target.model(input_ids=torch.tensor([text[:-1]]), output_hidden_states=True).hidden_states
     rows = states[target.num_layers // 2][0]
@@ -109,6 +116,8 @@ def test_a_prompt_that_was_read_without_the_level_is_refused() -> None:
 
 
 def test_rates_are_learned_by_similarity_and_by_what_follows() -> None:
+    # A rate is the share of copied tokens that come true. At first it is the similarity squared, a tenth of that where
+    # another token than the pending one follows, and 0.8 for a copy's later tokens; this counts like four observations.
     rates = CopyRates()
     near, far, other = Place(3, 0.9, True), Place(3, 0.3, True), Place(3, 0.9, False)
     assert rates.rate(near, later=False) == pytest.approx(0.81) and rates.rate(near, later=True) == 0.8
@@ -135,6 +144,7 @@ def test_a_copy_counts_up_to_its_first_wrong_token(monkeypatch: pytest.MonkeyPat
     copied = plain_copy(text, place[0], 2)
     lane.score(TokenTree.chain(1, copied))
     lane.keep((0, 1, 2))
+    # The pending token is one that no copy can have.
     copies.begin(VOCAB + 5)
     assert recorded == [(False, True), (True, True), (True, False)]
     # Nothing was asked for in this step, so nothing is counted.

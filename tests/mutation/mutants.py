@@ -162,6 +162,7 @@ def report(names: Sequence[str], *, show: bool) -> int:
 
 
 def _print_row(name: str, counts: Counter[str]) -> float:
+    """Print the outcomes of some mutants; return the share of those run that were killed or timed out."""
     ran = counts.total() - counts["not run"]
     rate = (counts["killed"] + counts["timed out"]) / ran if ran else 0.0
     print(f"{name:32}{counts.total():8}", *(f"{counts[column]:10}" for column in COLUMNS), f"{rate:8.1%}", sep="")
@@ -170,6 +171,7 @@ def _print_row(name: str, counts: Counter[str]) -> float:
 
 def _checks_only(change: Change) -> bool:
     """Whether only a zip's `strict` changes, which asserts equal lengths that hold by construction."""
+    # Matches the argument with the comma before it, or a comma that stands before a closing bracket.
     removed, added = ([re.sub(r",? ?strict=\w+|, (?=\))", "", line) for line in lines] for lines in change)
     return removed == added
 
@@ -211,8 +213,10 @@ def explanations() -> set[tuple[str, Change]]:
     """The changes that survivors.md explains: (function, change), from the fenced diffs below a function's heading."""
     changes, function = set(), ""
     text = EXPLAINED.read_text(encoding="utf-8")
+    # Matches either a heading, which names a function, or a fenced diff, which belongs to the last heading.
     for heading, block in re.findall(r"^### `([^`]+)`$|^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         function = heading or function
+        # A change: lines that begin with -, followed by lines that begin with +.
         for removed, added in re.findall(r"((?:^-.*\n)*)((?:^\+.*\n)*)", block, re.MULTILINE):
             change = tuple(tuple(line[1:].strip() for line in lines.splitlines()) for lines in (removed, added))
             if any(change):

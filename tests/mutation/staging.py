@@ -51,6 +51,7 @@ def stage(folder: Path, modules: Sequence[str], tests: Sequence[str]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    """Write a file, unless it has this text already."""
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -90,6 +91,7 @@ def with_moved_decorators(source: str) -> str:
 
 
 def _decorated(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, ast.expr]]:
+    """The functions whose only decorator can be moved, with that decorator."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and len(node.decorator_list) == 1:
             decorator = node.decorator_list[0]

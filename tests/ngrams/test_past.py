@@ -28,9 +28,9 @@ def test_the_older_half_can_be_dropped() -> None:
     assert past.num_tokens == 10
     past.drop_older_half()
     assert list(past) == [(3,), (4,), (5,), (6,)] and past.num_tokens == 7
-    for left in ([(4,), (5,), (6,)], [(5,), (6,)], [(6,)], []):
+    for remaining in ([(4,), (5,), (6,)], [(5,), (6,)], [(6,)], []):
         past.drop_older_half()
-        assert list(past) == left
+        assert list(past) == remaining
 
 
 def test_64_outputs_are_kept_by_default() -> None:
@@ -149,6 +149,8 @@ def test_a_meter_counts_the_time_of_the_indexes_that_were_used(monkeypatch: pyte
     monkeypatch.setattr("specrace.ngrams.past.since_ms", lambda began: clock.ms - began)
 
     class SlowIndex:
+        """An index that takes `ms_per_token` for each token on the test's clock."""
+
         def __init__(self, ms_per_token: float) -> None:
             self.ms_per_token = ms_per_token
 
@@ -164,6 +166,7 @@ def test_a_meter_counts_the_time_of_the_indexes_that_were_used(monkeypatch: pyte
     past.add([5])
     second = past.metered()
     second.index(SlowIndex, 10.0)
+    # The two new outputs add four tokens, with their ENDs, at 10 ms each.
     assert list(second.meter.used_ms.values()) == [90.0] and second.meter.built_ms == 0.0
     assert second.max_outputs == 7 and second.latest(1).meter is second.meter
 

@@ -29,6 +29,7 @@ class BruteForce:
                 self.first.setdefault(path, start)
 
     def match(self, suffix: list[int]) -> Path | None:
+        """The longest end of `suffix` that has a continuation."""
         for cut in range(len(suffix)):
             path = tuple(suffix[cut:])
             if any(len(longer) == len(path) + 1 and longer[:-1] == path for longer in self.counts):
@@ -101,10 +102,10 @@ def test_only_ngrams_of_the_text_have_a_count(text: list[int], n: int, path: lis
 
 @given(TEXTS, DEPTHS, st.lists(st.integers(1, 9), max_size=8))
 def test_a_trie_that_grew_equals_one_built_at_once(text: list[int], n: int, sizes: list[int]) -> None:
-    grown, rest = NGramTrie(n), text
+    grown, unread = NGramTrie(n), text
     for size in (*sizes, len(text)):
-        grown.extend(rest[:size])
-        rest = rest[size:]
+        grown.extend(unread[:size])
+        unread = unread[size:]
         expected = BruteForce(n, grown.tokens)
         assert num_nodes(grown) == len(expected.counts)
         assert all(count_of(grown, path) == count for path, count in expected.counts.items())

@@ -14,6 +14,7 @@ HOSTILE = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
 
 def hostile_plot(kind: Kind) -> Plot:
     """A plot with hostile names."""
+    # A mark is (panel, series, x, y, low, high); a plot names these columns for its CSV, and "" leaves one out.
     marks = [
         Mark(panel, f"{HOSTILE}{series}", x, 1.0 + 0.1 * x * series, 1.0, 2.0)
         for panel in (HOSTILE, "b")
@@ -26,7 +27,7 @@ def hostile_plot(kind: Kind) -> Plot:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_is_drawn_with_hostile_names(kind: Kind) -> None:
-    # The PNG file is a picture 1920 pixels wide.
+    # Bytes 16 to 19 of a PNG file are the picture's width in pixels. No lane has a colour of its own, hence `{}`.
     files = draw(hostile_plot(kind), {})
     assert files["png"][:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(files["png"][16:20], "big") == 1920
     texts = "".join(ElementTree.fromstring(files["svg"]).itertext())

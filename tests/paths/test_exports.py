@@ -17,6 +17,7 @@ from tests.lab.parts import transcript
 from tests.models import tiny_target
 from tests.parts import random_prompt
 
+# The shares of steps that accept at least one, two and three draft tokens.
 RATES = (0.6, 0.3, 0.1)
 
 
@@ -28,6 +29,7 @@ def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
 
 def test_transformers_accepts_the_arguments() -> None:
     export = ENGINES["transformers"].export(choice("prompt-lookup", longest=4))
+    # The settings are written as arguments of a Python call.
     config = GenerationConfig(**eval(f"dict({export.settings})"))
     assert (config.prompt_lookup_num_tokens, config.max_matching_ngram_size) == (8, 4)
 

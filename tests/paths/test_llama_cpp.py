@@ -51,7 +51,8 @@ def test_every_mode_prints_vanillas_text(target: Target, capfd: pytest.CaptureFi
             run = peer.run(prompt, 40)
             assert run.tokens == tokens, peer.name
             assert 0 < run.first_ms <= run.run_ms and run.first_tokens == 1
-            # Reading the prompt gives the first token; a step gives its accepted draft tokens and one more.
+            # Reading the prompt gives the first token; a step gives its accepted draft tokens and one more. At least
+            # one step is counted.
             assert run.steps is not None and run.steps + run.accepted == max(len(tokens) - 1, run.accepted + 1)
             assert run.accepted <= run.drafted and (run.drafted == 0 or peer.name != PREFIX)
             num_drafted += run.drafted

@@ -26,6 +26,7 @@ def weights(bundled: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def transcripts(bundled: Workbench) -> list[Transcript]:
+    """Two answers of the bundled model, each with one passage in its prompt."""
     return list(answers(bundled, limit=2, max_new_tokens=40, passages=1))
 
 

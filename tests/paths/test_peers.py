@@ -19,6 +19,7 @@ from tests.parts import random_prompt
 
 
 def prompts(count: int) -> list[BenchPrompt]:
+    """Random prompts with the ids p0, p1, ..."""
     return [BenchPrompt(f"p{number}", random_prompt(random.Random(number))) for number in range(count)]
 
 

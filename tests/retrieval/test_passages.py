@@ -118,6 +118,7 @@ def test_memory_is_proportional_to_the_length_of_a_document(unit: str) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    # A few bytes for each character, whatever the text is cut into.
     assert peak < 10 * len(text)
     assert max(len(passage.text) for passage in passages) <= 110 * 25
 

@@ -116,6 +116,7 @@ def test_noise_is_dissimilar_reproducible_and_shuffled_in(index: PassageIndex, t
         relevant = [hit for hit in hits if hit.passage in clean[: top - noise]]
         noisy = [hit for hit in hits if hit not in relevant]
         assert (len(relevant), len(noisy)) == (top - noise, noise) and len({hit.passage for hit in hits}) == top
+        # Noise is hardly more similar to the question than the median passage is.
         assert max(hit.score for hit in noisy) < median + 0.1 < min(hit.score for hit in relevant)
         orders.add(tuple(hit in relevant for hit in hits))
     assert len(orders) > 1

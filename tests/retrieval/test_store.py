@@ -127,15 +127,16 @@ def test_added_passages_are_found_without_retraining(
     question = EMBEDDER.embed(["w5 w6 w7"])[0]
     matches = opened.search(question, 5)
     monkeypatch.setattr(module, "_train", None)
-    new = list(generate_documents(3, 10, seed=9))
-    header = add_to_index(new, EMBEDDER, folder, split)
+    new_documents = list(generate_documents(3, 10, seed=9))
+    header = add_to_index(new_documents, EMBEDDER, folder, split)
     assert (header.passages, header.documents, header.lists) == (10_330, 106, before.lists)
-    for passage in split(new[2]):
+    for passage in split(new_documents[2]):
         assert passage.text in [text for text, _ in search(folder, passage.text)]
     # An index opened before the addition still searches the old passages.
     assert opened.search(question, 5) == matches and len(opened.passages) == 10_300
     assert sorted(file.name for file in folder.glob("*.faiss")) == ["passages-10330.faiss"]
-    header_after_repeat = add_to_index([*new, *generate_documents(1, 100)], EMBEDDER, folder, split)
+    # Documents that the index has already are not added again.
+    header_after_repeat = add_to_index([*new_documents, *generate_documents(1, 100)], EMBEDDER, folder, split)
     assert header_after_repeat == header
 
 

@@ -17,7 +17,8 @@ TOPICS = 40
 class WordEmbedder:
     """Embeds a text as the normalised sum of its words' vectors.
 
-    Each of the words `w0` to `w1999` has a random vector; all other numbers, and texts without such words, share one.
+    Each of the words `w0` to `w1999` has a random vector. Words with a higher number, and texts without such words,
+    share another one.
     """
 
     name = "words"

@@ -106,7 +106,10 @@ class Served:
         return socket.create_connection(("127.0.0.1", self.port), timeout=LONG_S, source_address=(self.source, 0))
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """Send one request; a body that is not bytes is sent as JSON. Header names use underscores."""
+        """Send one request; a body that is neither bytes nor an iterator of bytes is sent as JSON.
+
+        Header names have underscores instead of hyphens.
+        """
         sent_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes) and not hasattr(body, "__next__"):
             body = json.dumps(body).encode()

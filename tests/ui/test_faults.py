@@ -76,7 +76,7 @@ def test_folders_that_are_locked_recent_or_not_ours_are_not_removed(
         fcntl.flock(handle, fcntl.LOCK_EX)
         with upload_folder() as new_folder:
             assert Path(new_folder).is_dir() and not stale.exists()
-            # The new folder is locked too.
+            # Recent folders may now be removed too, but not the new folder, because it is locked.
             monkeypatch.setattr(folder_module, "MIN_AGE_S", -1.0)
             os.utime(recent)
             with upload_folder():
@@ -123,19 +123,19 @@ def test_setting_the_clock_back_affects_no_race_and_no_limit(monkeypatch: pytest
 
 
 class OutOfMemoryError(RuntimeError):
-    """Has the name of torch's error."""
+    """An error with the name of torch's, by which the server recognises it."""
 
 
 @pytest.mark.parametrize("error", [OutOfMemoryError("CUDA out of memory"), MemoryError()])
 def test_a_race_that_runs_out_of_memory_ends_with_a_sentence_and_the_next_one_runs(error: Exception) -> None:
     def run(*_: Any) -> Iterator[Event]:
         raise error
-        yield
+        yield  # makes this function a generator
 
     worker = ready_worker()
     job = worker.queue.submit("a", run)
     assert job.wait(LONG_S) and job.error == NO_MEMORY
-    # The worker goes on to the next race.
+    # The worker still takes the next race.
     assert worker.queue.submit("a", run).wait(LONG_S)
 
 

@@ -40,6 +40,7 @@ def test_help_names_every_lane_that_drafts_from_past_outputs(capsys: pytest.Capt
     with pytest.raises(SystemExit):
         app.main(["--help"])
     help_text = " ".join(capsys.readouterr().out.split())
+    # From the flag's own line to the next flag.
     keep_outputs_help = help_text[help_text.index("--keep-outputs", help_text.index("options:")) :].partition(
         " --device"
     )[0]

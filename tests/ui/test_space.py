@@ -114,6 +114,6 @@ def test_only_hugging_face_may_frame_the_page(monkeypatch: pytest.MonkeyPatch) -
             assert served.ask("POST", "/gradio_api/queue/join", join, **foreign).status == 403
         for host in ("someone-else.hf.space", "huggingface.co"):
             assert served.ask("GET", "/", Host=host).status == 400
-        # With no Space id, Gradio's scripts request no header, fonts or news from Hugging Face.
+        # Without a Space's id, Gradio's scripts load no page header, fonts or news from Hugging Face.
         config = served.ask("GET", "/config", Host=HOST).json()
         assert config["space_id"] is None

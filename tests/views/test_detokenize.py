@@ -44,6 +44,7 @@ TOKENIZER = byte_tokenizer()
 
 
 def decode(tokens: list[int]) -> str:
+    """The text of these tokens, without control tokens."""
     text: str = TOKENIZER.decode(tokens, skip_special_tokens=True)
     return text
 
@@ -164,6 +165,7 @@ def test_a_result_has_its_lanes_text_with_the_incomplete_last_character() -> Non
     for name in ("first", "second"):
         for step in narrated_steps(TOKENIZER, tokens):
             narrator(replace(step, lane=name))
+    # Of the results only the lanes' names matter.
     lanes = tuple(
         LaneResult(name, 1, 1, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, True, None, "length", 0) for name in ("first", "second")
     )

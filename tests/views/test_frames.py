@@ -1,4 +1,9 @@
-"""Frames: their texts, drafts, origins and badges; headlines; and the report of a race."""
+"""Frames: their texts, drafts, origins and badges; headlines; and the report of a race.
+
+A keyframe shows the whole race so far, a lane frame what is new in one lane. A lane's text comes in pieces: [kind,
+text, number of tokens], and the spans of the passages that it was copied from, if any. The kind "own" is the target's
+own text.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +71,7 @@ def steps(draw: st.DrawFn, lane: str) -> Step:
 def started(lanes: Sequence[str] = LANES, **about: Any) -> Started:
     """The first event of a race about a text with two passages."""
     infos = tuple(LaneInfo(lane, lane.title(), 4) for lane in lanes)
+    # An origin says for a prompt token which passage it is from, and which characters of it; None: no passage.
     return Started(
         infos,
         10,
@@ -278,6 +284,7 @@ def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
 def repeated(trie: float, *, disturbed: bool = False) -> Repeated:
     """The summary of five runs in which the trie's median speedup is `trie`."""
     note = "The machine was busy in 3 of 5 runs." if disturbed else "Speedups are medians of 5 runs."
+    # A lane's median speedup, its minimum and maximum, and the median tokens per second.
     lanes = LaneSpread("vanilla", 1.0, 1.0, 1.0, 500.0), LaneSpread("trie", trie, trie - 0.2, trie + 0.25, 900.0)
     return Repeated(5, lanes, disturbed, note)
 

@@ -32,10 +32,12 @@ LARGE = [path for path in RECORDINGS if path not in SMALL]
 
 
 def rows_of(path: Path) -> Rows:
+    """The rows of a recording: its events as JSON."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def text_of(rows: Rows) -> str:
+    """The text of a recording with these rows."""
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
@@ -140,7 +142,7 @@ def check_tree(rows: Rows, others: Sequence[int] = (), *, accepted: bool = True,
     step |= {"checked_nodes": nodes, "checks": [CHECK] * (len(nodes) if num_checks is None else num_checks)}
 
 
-# Description -> a change after which the recording must be refused.
+# For each fault, a change after which the recording must be refused.
 FAULTS: dict[str, Callable[[Rows], None]] = {
     "a speedup that the steps do not give": change("-1.lanes.3.speedup", 9.9),
     "tokens that were not emitted": change("-1.lanes.3.tokens", 4000),
@@ -252,7 +254,7 @@ def set_probs(prob: float) -> Callable[[Rows], None]:
     return lambda rows: step_of(rows, "trie")["tree"].update(probs=[prob] * len(step_of(rows, "trie")["pieces"]))
 
 
-# Description -> a change after which the results still follow from the steps, and a part of the error message.
+# For each fault, a change after which the results still follow from the steps, and a part of the error message.
 CONTRADICTIONS: dict[str, tuple[Callable[[Rows], None], str]] = {
     "other texts of the same tokens": (print_other_text, "trie prints another text than a lane with the same tokens"),
     "no texts of the same tokens": (leave_out_texts, "trie prints another text than a lane with the same tokens"),
@@ -467,7 +469,7 @@ def make_nothing(path: Path) -> None:
     """Leave the path without a file."""
 
 
-# Description -> how such a file is made, and a part of the error message.
+# For each kind of file, how it is made, and a part of the error message.
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no file": (make_nothing, "cannot be read"),
     "a folder": (Path.mkdir, "cannot be read"),
@@ -509,6 +511,7 @@ def test_a_file_that_is_cut_off_inside_a_character_is_read(tmp_path: Path, rows:
     rows[-1]["lanes"][0]["text"] = "é"
     data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     path = tmp_path / "race.jsonl"
+    # The é of the last row has two bytes, and the file ends between them.
     path.write_bytes(data[: data.index("é".encode(), len(data) - 9000) + 1])
     finished = read_recording(path)[-1]
     assert isinstance(finished, Finished) and finished.cut

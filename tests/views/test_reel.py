@@ -31,6 +31,7 @@ def make_race(**about: Any) -> list[Event]:
     """The events of a race of two lanes."""
     lanes = (LaneInfo("vanilla", "Vanilla", 0), LaneInfo("trie", "N-gram trie", 3))
     steps = [step("trie", 0, 2.0, 2), step("vanilla", 0, 2.5, 0), step("trie", 1, 4.0, 0), step("vanilla", 1, 5.0, 0)]
+    # Four tokens in two steps; the other figures do not matter here.
     results = tuple(
         LaneResult(name, 4, 2, 2.0, 3.0, 0.3, 4.0, 1000.0, 1.0, True, None, "eos", 0) for name in ("vanilla", "trie")
     )
@@ -48,7 +49,7 @@ def test_a_reel_has_every_event_of_its_race() -> None:
 def test_a_steps_frame_has_only_changes_that_its_event_lacks() -> None:
     events = make_race()
     view = RaceView()
-    # Lane -> its frame, with all changes so far.
+    # For each lane, its frame with all changes so far.
     lanes: dict[str, Any] = {"vanilla": {}, "trie": {}}
     frames = iter(step_row["frame"] for step_row in json.loads(reel_json(events))["steps"])
     for event in events:

@@ -9,6 +9,7 @@ import pytest
 from specrace.views.shown import Piece
 from specrace.views.thoughts import describe_thoughts, fold_pieces, split_thoughts
 
+# What stands before and after thoughts ("marks") differs between models; None if a model has none.
 TEXT = "<think>\nFirst a thought.</think>\n\nThe answer follows."
 PARTS = ("<think>\nFirst a thought.</think>", "The answer follows.")
 
@@ -39,9 +40,10 @@ def test_pieces_are_cut_where_the_answer_begins() -> None:
         pieces: list[Piece] = [
             [str(number), TEXT[start:end], 1] for number, (start, end) in enumerate(zip(starts, ends, strict=True))
         ]
-        thoughts, rest = fold_pieces(pieces, ("", "</think>"))
-        assert (thoughts, "".join(piece[1] for piece in rest)) == PARTS
-        assert all(piece[1] and pieces[int(piece[0])][1].endswith(piece[1]) for piece in rest)
+        thoughts, answer = fold_pieces(pieces, ("", "</think>"))
+        assert (thoughts, "".join(piece[1] for piece in answer)) == PARTS
+        # A piece is [kind, text, tokens]; here its kind is its number, so that a cut piece is compared with the whole.
+        assert all(piece[1] and pieces[int(piece[0])][1].endswith(piece[1]) for piece in answer)
         assert fold_pieces(pieces, None) == ("", pieces)
 
 

@@ -1,4 +1,4 @@
-"""Calibration of copied tokens: how often they come, what comes instead, and what earlier answers taught."""
+"""Fusion's calibration: how often a predicted token came, what came instead, and what earlier answers taught."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def example_requests(num_requests: int) -> list[tuple[list[int], list[int]]]:
     for index in range(num_requests):
         words = iter(range(100 + 100 * index, 200 + 100 * index))
         sentences = [[next(words) for _ in range(12)] + [FULL_STOP] for _ in range(3)]
+        # 8 to 11 are the question, which is the same in every prompt.
         prompt = [*sentences[0], *sentences[1], *sentences[2], 8, 9, 10, 11]
         requests.append((prompt, [ANSWER_START, *sentences[1][:-1], OPENING, DIGIT, CLOSING, ANSWER_END]))
     return requests
 
 
 def emitted_tokens(prompt: Sequence[int], output: Sequence[int], past: PastOutputs) -> list[tuple[int, ...]]:
-    """The tokens that each step of fusion emits when it is scored on `output`."""
-    drafter = FusionDrafter(DrafterInputs(tuple(prompt), 5000, curve=ASSUMED_CPU, past=past))
+    """The tokens that each step of fusion emits if the target writes `output`; a step drafts at most 32 tokens."""
+    drafter = FusionDrafter(DrafterInputs(tuple(prompt), vocab_size=5000, curve=ASSUMED_CPU, past=past))
     return [step.emitted for step in forced_steps(drafter, prompt, output, 32)]
 
 
@@ -54,13 +55,16 @@ def test_the_token_that_replaced_a_copy_is_drafted_next_time() -> None:
 def test_estimates_are_revised_by_hits_and_misses_of_the_likeliest_token() -> None:
     calibration = Calibration(8)
     probs = {FULL_STOP: 0.8, 50: 0.1}
+    # Nothing was learned yet, so neither the estimates nor the escape mass of 0.1 change.
     assert calibration.revise(probs, 0.1, FULL_STOP) == 0.1 and probs == {FULL_STOP: 0.8, 50: 0.1}
+    # After matches of five tokens, an opening bracket came four times where a full stop was predicted.
     for _ in range(4):
         calibration.learn(5, FULL_STOP, 0.9, OPENING)
     escape = calibration.revise(probs, 0.1, FULL_STOP)
     assert probs[FULL_STOP] < 0.4 and probs[OPENING] > probs[50] == 0.1
     assert sum(probs.values()) + escape == pytest.approx(1.0)
     assert calibration.seen_instead_of(FULL_STOP) == {OPENING}
+    # 50 came every time, although it was predicted with a probability of only 0.3.
     for _ in range(40):
         calibration.learn(1, 50, 0.3, 50)
     probs = {50: 0.3, 51: 0.3}
@@ -81,20 +85,23 @@ def test_worked_example_of_what_came_instead_of_a_copy() -> None:
     """51 came for 50 in an earlier answer, then 51 and 52 in this one, each time after a match of five tokens."""
     earlier = Calibration(8)
     earlier.learn(5, 50, 0.8, 51)
+    # Before any outcome, the factor after a match in the text is 3.6 hits of 4 expected.
     assert earlier.tokens[50].expected == pytest.approx(0.8 * 3.6 / 4)
     calibration = Calibration(8, earlier)
     assert calibration.seen_instead_of(50) == {51}
     for token in (51, 52, 51):
         calibration.learn(5, 50, 0.8, token)
     assert calibration.tokens[50].instead == {51: 2, 52: 1}
+    # Each wrong prediction adds 0.8 to the expected hits of matches of five tokens, and so lowers the next factor.
     expected = 0.8 * 3.6 * (1 / 4 + 1 / 4.8 + 1 / 5.6 + 1 / 6.4)
-    # The prior is two hits of two expected. None of the four predictions came true.
-    left = 0.8 * 2 / (2 + expected)
+    # A token's prior is two hits of two expected. None of the four predictions came true.
+    revised = 0.8 * 2 / (2 + expected)
     probs = {50: 0.8, 51: 0.1}
     escape = calibration.revise(probs, 0.1, 50)
-    # Witten and Bell: of 4 tokens of 2 kinds, 51 came three times.
-    mass = 0.1 + 0.8 - left
-    assert probs == pytest.approx({50: left, 51: 0.1 + mass * 3 / 8, 52: mass / 8})
+    # 51 came three times instead, and 52 once. Witten and Bell's estimate gives new tokens a weight of 2 for each of
+    # the two kinds, so it divides by 3 + 1 + 2 * 2 = 8.
+    mass = 0.1 + 0.8 - revised
+    assert probs == pytest.approx({50: revised, 51: 0.1 + mass * 3 / 8, 52: mass / 8})
     assert escape == pytest.approx(mass * 4 / 8)
 
 
@@ -110,6 +117,7 @@ def test_a_calibration_starts_from_an_earlier_one_without_changing_it() -> None:
         earlier.learn(2, 50, 0.5, 51)
     hits, expected = list(earlier.hits), list(earlier.expected)
     calibration = Calibration(2, earlier)
+    # What was learned after matches of two tokens is taken over; matches of one still have their prior, 0.9.
     assert calibration.factor(2, 0.5) == pytest.approx(hits[2] / expected[2])
     assert calibration.expected[2] == Calibration.MAX_EARLIER
     assert calibration.factor(1, 0.5) == pytest.approx(0.9)
@@ -155,13 +163,15 @@ def test_the_end_of_an_earlier_output_is_not_a_prediction() -> None:
         past.add((40 + number, 8, 9), (20 + number,))
     earlier.add((3,), (4, 8, 9, 30))
     assert END not in earlier.calibration.tokens
-    drafter = FusionDrafter(DrafterInputs((3,), 5000, curve=ASSUMED_CPU, past=past))
+    drafter = FusionDrafter(DrafterInputs((3,), vocab_size=5000, curve=ASSUMED_CPU, past=past))
     list(forced_steps(drafter, (3,), (4, 8, 9, 30), 32))
     assert END not in drafter.calibration.tokens
 
 
 def test_an_index_of_answers_is_rebuilt_when_an_answer_is_dropped() -> None:
     class AnswerList:
+        """An index that only lists the answers which it was given."""
+
         def __init__(self) -> None:
             self.pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]()
 
@@ -169,10 +179,12 @@ def test_an_index_of_answers_is_rebuilt_when_an_answer_is_dropped() -> None:
             self.pairs.append((tuple(prompt), tuple(output)))
 
     past = PastOutputs(max_outputs=2)
+    # `PastOutputs.add` takes the output first, and the index's `add` the prompt.
     past.add([1], [10, 11])
     answer_list = past.answers(AnswerList)
     past.add([2], [12])
     assert answer_list.pairs == [((10, 11), (1,)), ((12,), (2,))] and past.answers(AnswerList) is answer_list
+    # Without the answer to the prompt 12.
     assert past.excluding([12]).answers(AnswerList).pairs == [((10, 11), (1,))]
     past.add([3], [13])
     rebuilt = past._indexes.copy()

@@ -1,4 +1,7 @@
-"""Fusion: worked examples, the cut compared with every other size, the cool-down, and each source."""
+"""Fusion: worked examples, the cut compared with every other size, the cool-down, and each source.
+
+A `bare` tree is a root without a draft.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from tests.parts import TableTarget, inputs, random_prompt, step_verdict
 
+# Cost curves: measured numbers of rows, and what a forward over them costs, in forwards over one row.
 # More rows cost nothing.
 FREE = CostCurve((1, 65), (1.0, 1.0))
 # A second row costs more than a whole step.
@@ -62,10 +66,10 @@ def path_probs(tree: TokenTree) -> list[float]:
 
 
 def test_worked_example_of_a_tree() -> None:
-    """2 was followed by 3 twice: 2 / (2 + 2 * 1), times 0.9 before any calibration. The rest is split by frequency.
+    """A token that came c of n times, among k kinds of tokens, gets c / (n + 2 k), times 0.9 before any calibration.
 
-    Of the 8 tokens, of 4 kinds, three are 2 and two are 1; their shares are multiplied by 0.9, too. 3 was followed by
-    9 and 1, once each: 1 / (2 + 2 * 2).
+    2 was followed by 3 twice: 2 / (2 + 2 * 1). The rest is split by frequency: of the 8 tokens, of 4 kinds, three are 2
+    and two are 1. 3 was followed by 9 and 1, once each: 1 / (2 + 2 * 2).
     """
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     tree = fusion(prompt, longest=1).propose(prompt, 5)
@@ -73,6 +77,7 @@ def test_worked_example_of_a_tree() -> None:
     copied = 0.9 * 2 / 4
     frequent = 0.9 * (1 - copied)
     assert tree.probs == pytest.approx((1.0, copied, frequent * 3 / 16, 0.9 / 6, 0.9 / 6, frequent * 2 / 16))
+    # Where in the prompt a token was copied from; the frequent tokens 2 and 1 are no copies.
     assert tree.positions == (-1, 2, -1, 3, 6, -1)
 
 
@@ -91,6 +96,7 @@ def test_the_cut_has_the_best_gain_of_all_sizes(seed: int, curve: str, budget: i
     prompt = random_prompt(random.Random(seed))
     floor = StepCosts(CURVES[curve], budget).floor
     uncut = fusion(prompt).propose(prompt, budget)
+    # The expected tokens of a step, the bonus token included, by draft size.
     sums, total = [1.0], 1.0
     for prob in path_probs(uncut):
         if prob < floor:
@@ -133,8 +139,12 @@ def test_an_unmeasured_machine_has_an_assumed_curve() -> None:
 
 
 def test_costs_include_padded_rows_and_drafting_time() -> None:
-    """Two and three rows are padded to four. If a row takes 1 ms, drafting costs 1/10 of a row and 1/50 a node."""
+    """Two and three rows are padded to four. If a row takes 1 ms, drafting costs 1/10 of a row and 1/50 a node.
+
+    Five rows cost 1.275: a quarter of the way from 1.2, for four rows, to 1.5, for eight.
+    """
     assert StepCosts(CLIFF, 4).costs == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.275])
+    # After a prompt of 256 tokens, a row takes 1 ms.
     one_ms_curve = CostCurve(CLIFF.rows, CLIFF.ratio, (ContextCost(256, 1.0, CLIFF.ratio),))
     assert StepCosts(one_ms_curve, 4).costs == pytest.approx([1.0, 1.32, 1.34, 1.36, 1.455])
 
@@ -189,11 +199,13 @@ def test_a_pause_ends_early_after_correct_predictions() -> None:
     for _ in range(7):
         cool_down.record(1, 3.0)
         steps = 0
+        # The prediction at a pause's first step is wrong, all others are right.
         while cool_down.skip_step():
             cool_down.watch(steps > 0)
             steps += 1
         skipped.append(steps)
     assert skipped == [3, 5, 9, 17, 33, 65, 97]
+    # A pause without a right prediction has its full length. `steps` still counts the last pause, of 97 steps.
     cool_down.record(1, 3.0)
     while cool_down.skip_step():
         cool_down.watch(False)
@@ -204,6 +216,7 @@ def test_a_pause_ends_early_after_correct_predictions() -> None:
 def test_fusion_drafts_again_once_the_text_copies_again() -> None:
     passage = list(range(2, 60))
     drafter = fusion([*passage, 61], ASSUMED_CPU)
+    # A pause of 100 steps, which four right predictions in a row end.
     drafter.cool_down.pause, drafter.cool_down._hits_to_resume = 100, 4
     context, drafted = [*passage, 61], list[int]()
     for token in passage[10:20]:
@@ -219,6 +232,7 @@ def test_a_step_without_candidates_interrupts_correct_predictions() -> None:
     """61 is new, so nothing is predicted after it, and the next correct prediction is the first in a row again."""
     passage = list(range(2, 60))
     drafter = fusion([*passage, 61], ASSUMED_CPU)
+    # A pause of 100 steps, which four right predictions in a row end; three have come.
     drafter.cool_down.pause, drafter.cool_down._hits_to_resume = 100, 4
     for _ in range(3):
         drafter.cool_down.watch(True)
@@ -240,7 +254,10 @@ def test_drafts_that_pay_are_never_paused() -> None:
 
 
 def mean_step_cost(drafter: Drafter, prompt: Sequence[int], target_token: Any, steps: int, curve: CostCurve) -> float:
-    """The mean cost of a step if the target's token at every node is `target_token(context, tree)`, never drafted."""
+    """The mean cost of `steps` steps whose drafts are all rejected.
+
+    The target's token at every node is `target_token(context, tree)`, which must not be a draft token.
+    """
     context, cost = list(prompt), 0.0
     for _ in range(steps):
         tree = drafter.propose(context, 32)
@@ -317,20 +334,20 @@ def test_the_start_of_an_earlier_output_follows_the_end_of_its_prompt() -> None:
 
 def test_outputs_added_during_a_request_are_copied_once_they_are_read() -> None:
     prompt, past = [4, 2, 9, 1, 2], PastOutputs([(1, 2, 3), (1, 2, 3)])
-    drafter, early = fusion(prompt, past_outputs=past), fusion(prompt)
+    with_outputs, without_outputs = fusion(prompt, past_outputs=past), fusion(prompt)
     for output in ((4, 1, 2, 7, 8), (9, 1, 2, 7, 8), (5, 1, 2, 7, 8)):
         past.add(output)
     assert fusion(prompt, past_outputs=past).propose(prompt, 3).tokens[:3] == (2, 7, 8)
-    for other in (drafter, early):
+    for drafter in (with_outputs, without_outputs):
         # A draft was made and is not yet verified.
-        other.propose(prompt, 3)
-        other.read_past(past)
-        assert other.propose(prompt, 3).tokens[:3] == (2, 7, 8)
-        other.propose(prompt, 3)
-        other.read_past(past)
+        drafter.propose(prompt, 3)
+        drafter.read_past(past)
+        assert drafter.propose(prompt, 3).tokens[:3] == (2, 7, 8)
+        drafter.propose(prompt, 3)
+        drafter.read_past(past)
         bare = TokenTree.chain(2)
-        other.observe(bare, step_verdict(bare, [7]))
-        assert other.propose([*prompt, 7], 1).tokens == (7, 8)
+        drafter.observe(bare, step_verdict(bare, [7]))
+        assert drafter.propose([*prompt, 7], 1).tokens == (7, 8)
 
 
 def test_automata_of_earlier_outputs_are_shared_and_grow() -> None:
@@ -338,6 +355,7 @@ def test_automata_of_earlier_outputs_are_shared_and_grow() -> None:
     automaton = past.automaton(5)
     past.add((1, 3))
     assert past.automaton(5) is automaton and automaton.counts[automaton.successor(ROOT, 1)] == 2
+    # The fifth output is one too many, so the older two of the first four are dropped.
     for token in range(10, 13):
         past.add((token,))
     assert [output[0] for output in past] == [10, 11, 12] and past.automaton(5).successor(ROOT, 1) == NO_STATE
@@ -487,7 +505,8 @@ def test_the_match_in_earlier_outputs_grows_with_accepted_drafts() -> None:
         drafter = fusion([11, 1, 2], past_outputs=(text,) * 3)
         tree = drafter.propose([11, 1, 2], 2)
         assert tree.tokens == (2, 3, 4) and tree.is_chain
-        targets = [*text[2 : 2 + accepted], text[2 + accepted], *[0] * 3][: len(tree)]
+        # 2 is the pending token, so `text[2:]` comes next: the accepted draft tokens and a bonus token.
+        targets = [*text[2 : 3 + accepted], 0, 0, 0][: len(tree)]
         if accepted < 2:
             tree = tree.cut(accepted)
             targets = targets[: len(tree)]
@@ -540,7 +559,12 @@ def test_worked_example_of_a_certain_copy() -> None:
 
 
 def test_worked_example_of_text_and_earlier_outputs() -> None:
-    """First come longer contexts in earlier outputs, then the text, then shorter contexts in earlier outputs."""
+    """First come longer contexts in earlier outputs, then the text, then shorter contexts in earlier outputs.
+
+    In earlier outputs 9 followed 1 2 once: 1/3. The text gives 3 a third of the other 2/3, which leaves 4/9. Of these,
+    9 gets 1/7 and 8 gets 2/7, as they followed 2 once and twice. All is halved, as matches in earlier outputs are
+    before any calibration.
+    """
     prompt, past = [2, 3, 1, 2], ((1, 2, 9), (5, 2, 8), (5, 2, 8))
     drafter = fusion(prompt, past_outputs=past)
     tree = drafter.propose(prompt, 1)
@@ -571,6 +595,7 @@ def test_shorter_contexts_are_skipped_once_little_mass_is_left() -> None:
     text = [1, 2, 3] * 38 + [1, 2, 4] * 2 + [9, 2, 5] * 3 + [1, 2]
     children = root_children(fusion(text).propose(text, 1500))
     assert children[5] == pytest.approx((1 - 0.9 * 40 / 44) * 0.9 * 3 / (len(text) + 2 * 6))
+    # In earlier outputs, too, 8 followed 2 but not 1 2.
     prompt, past = [1, 2, 3, 1, 2], ((1, 2, 9),) * 18 + ((5, 2, 8),) * 18
     children = root_children(fusion(prompt, past_outputs=past).propose(prompt, 40))
     assert 9 in children and 8 not in children
@@ -599,6 +624,7 @@ def test_frequent_tokens_are_calibrated() -> None:
 
 def test_frequent_tokens_are_updated_as_the_text_grows() -> None:
     drafter = fusion([1, 2, 3])
+    # Every second output token is 30, and the others are new.
     for token in range(100, 120):
         bare = drafter.propose([token], 0)
         drafter.observe(bare, step_verdict(bare, [30 if token % 2 else token]))
@@ -697,6 +723,7 @@ def test_an_index_of_the_same_size_is_another_one_if_an_output_was_dropped() -> 
 
 def test_a_step_that_may_not_draft_says_nothing_about_predictions() -> None:
     drafter = fusion([1, 2, 3, 1, 2])
+    # A pause of 100 steps, which four right predictions in a row end; three have come.
     drafter.cool_down.pause, drafter.cool_down._hits_to_resume = 100, 4
     for _ in range(3):
         drafter.cool_down.watch(True)

@@ -17,14 +17,15 @@ from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from tests.parts import step_verdict
 
-# A sentence that the answers copy, and a curve on which each further row costs 0.1.
+# A sentence that the answers copy, and a curve on which each further row costs a tenth of the first.
 SENTENCE = tuple(range(10, 26))
 CURVE = CostCurve((1, 33), (1.0, 4.2))
 PROMPT = (*SENTENCE, 3, 4, *SENTENCE[:4])
 
 
 def fusion_of(prompt: tuple[int, ...], past: PastOutputs | None = None, curve: CostCurve = CURVE) -> LongCopyFusion:
-    inputs = DrafterInputs(prompt, 99, curve=curve, past=past or ())
+    """The drafter under test, which copies from the prompt and from `past`, over a vocabulary of 99 tokens."""
+    inputs = DrafterInputs(prompt, vocab_size=99, curve=curve, past=past or ())
     return LongCopyFusion(inputs, corpus=False, past=True, recycling=False)
 
 
@@ -39,13 +40,14 @@ def past_of(count: int) -> PastOutputs:
 
 def test_a_failure_gets_likelier_or_less_likely_with_what_came() -> None:
     holding = Holding()
+    # One failure of two expected is the prior; 40 tokens with a probability of 0.9 add four expected failures.
     for _ in range(40):
         holding.record(0.9, held=True)
     assert holding.factor() == pytest.approx(1.0 / 6.0)
     for _ in range(20):
         holding.record(0.9, held=False)
     assert holding.factor() == Holding.HIGHEST
-    # The other tokens share what a failure leaves.
+    # A failure of 1, estimated at 0.4, is 1.5 times as likely, and so are the other tokens.
     assert holding.revise({1: 0.6, 2: 0.2, 3: 0.2}) == pytest.approx({1: 0.4, 2: 0.3, 3: 0.3})
 
 
@@ -79,17 +81,17 @@ def test_earlier_answers_tell_how_often_copies_went_on() -> None:
         prompt = (*copied, 3, 4, copied[0])
         faithful.add(prompt, copied[1:])
         # A new token ends the copy after every third one.
-        parts = [(*copied[index : index + 3], 1000 + 20 * number + index) for index in range(1, 17, 3)]
-        broken.add(prompt, [token for part in parts for token in part])
+        spans = [(*copied[index : index + 3], 1000 + 20 * number + index) for index in range(1, 17, 3)]
+        broken.add(prompt, [token for span in spans for token in span])
     assert faithful.holding.failures == Holding.PRIOR * Holding.PRIOR_RATE
     assert faithful.holding.factor() < Holding.PRIOR_RATE < broken.holding.factor()
     assert broken.holding.failures > 5
-    alone = EarlierAnswers(8)
-    alone.add((1, 2, 3, 1), (9, 1, 8, 1))
-    assert alone.holding.expected == Holding.PRIOR
+    single = EarlierAnswers(8)
+    single.add((1, 2, 3, 1), (9, 1, 8, 1))
+    assert single.holding.expected == Holding.PRIOR
     # A single correct prediction, which follows no other, is not counted.
-    alone.add((*SENTENCE, 3, 4, *SENTENCE[:4]), SENTENCE[4:5])
-    assert alone.holding.expected == Holding.PRIOR
+    single.add((*SENTENCE, 3, 4, *SENTENCE[:4]), SENTENCE[4:5])
+    assert single.holding.expected == Holding.PRIOR
 
 
 def test_what_is_expected_of_a_copy_is_what_earlier_answers_taught() -> None:
@@ -117,15 +119,16 @@ def test_the_likeliest_token_counts_and_not_the_one_with_the_highest_id() -> Non
 
 
 def test_later_tokens_are_corrected_and_the_first_is_not() -> None:
-    drafter, plain = fusion_of(PROMPT), FusionDrafter(DrafterInputs(PROMPT, 99, curve=CURVE))
-    tree, other = drafter.propose(PROMPT, 12), plain.propose(PROMPT, 12)
-    assert tree.tokens[:3] == other.tokens[:3] == SENTENCE[3:6]
-    assert tree.probs is not None and other.probs is not None
-    assert tree.probs[1] == other.probs[1]
-    assert 1.0 - tree.probs[2] == pytest.approx(Holding.PRIOR_RATE * (1.0 - other.probs[2]))
+    drafter, plain = fusion_of(PROMPT), FusionDrafter(DrafterInputs(PROMPT, vocab_size=99, curve=CURVE))
+    tree, plain_tree = drafter.propose(PROMPT, 12), plain.propose(PROMPT, 12)
+    assert tree.tokens[:3] == plain_tree.tokens[:3] == SENTENCE[3:6]
+    assert tree.probs is not None and plain_tree.probs is not None
+    assert tree.probs[1] == plain_tree.probs[1]
+    assert 1.0 - tree.probs[2] == pytest.approx(Holding.PRIOR_RATE * (1.0 - plain_tree.probs[2]))
 
 
 def test_what_is_learned_is_whether_drafted_tokens_went_on() -> None:
+    # The bounds of the factor, which is 0.5 at first; a copy that does not hold breaks off after its first token.
     for held, factors in ((True, (0.1, 0.5)), (False, (0.5, 1.0))):
         drafter = fusion_of(PROMPT)
         tree = drafter.propose(PROMPT, 8)
@@ -137,10 +140,13 @@ def test_what_is_learned_is_whether_drafted_tokens_went_on() -> None:
 
 
 def test_with_earlier_answers_each_token_must_yield_its_worth() -> None:
-    """An unsure step drafts less than plain fusion, a sure one more, and no other cut gains more."""
+    """An unsure step drafts less than plain fusion, a sure one more, and no other cut gains more.
+
+    A token's worth, `WORTH`, is the number of tokens that it must yield for the cost of a one-row forward.
+    """
     past = past_of(6)
     drafter = fusion_of(PROMPT, past)
-    plain = FusionDrafter(DrafterInputs(PROMPT, 99, curve=CURVE, past=past))
+    plain = FusionDrafter(DrafterInputs(PROMPT, vocab_size=99, curve=CURVE, past=past))
     tree = drafter.propose(PROMPT, 32)
     assert tree.num_draft > plain.propose(PROMPT, 32).num_draft
     assert drafter.growth is not None
@@ -150,21 +156,22 @@ def test_with_earlier_answers_each_token_must_yield_its_worth() -> None:
     # 5 was followed by six tokens, once each: none of them is worth a row.
     unsure = tuple(token for follower in range(6) for token in (5, 30 + follower)) + (5,)
     assert fusion_of(unsure, past).propose(unsure, 32).num_draft == 0
-    assert FusionDrafter(DrafterInputs(unsure, 99, curve=CURVE, past=past)).propose(unsure, 32).num_draft > 0
+    assert FusionDrafter(DrafterInputs(unsure, vocab_size=99, curve=CURVE, past=past)).propose(unsure, 32).num_draft > 0
 
 
 def test_a_first_token_is_as_likely_as_fusion_says_and_later_ones_as_earlier_answers_did() -> None:
     past = past_of(6)
-    drafter, plain = fusion_of(PROMPT, past), FusionDrafter(DrafterInputs(PROMPT, 99, curve=CURVE, past=past))
-    tree, other = drafter.propose(PROMPT, 12), plain.propose(PROMPT, 12)
-    assert tree.probs is not None and other.probs is not None and tree.probs[1] == other.probs[1]
+    drafter = fusion_of(PROMPT, past)
+    plain = FusionDrafter(DrafterInputs(PROMPT, vocab_size=99, curve=CURVE, past=past))
+    tree, plain_tree = drafter.propose(PROMPT, 12), plain.propose(PROMPT, 12)
+    assert tree.probs is not None and plain_tree.probs is not None and tree.probs[1] == plain_tree.probs[1]
     assert drafter.holding.expected > Holding.PRIOR and drafter.holding.factor() < Holding.PRIOR_RATE
 
 
 def test_the_frequent_tokens_of_a_text_are_as_likely_as_fusion_says() -> None:
     """After a new token only frequent tokens are drafted, and these have been wrong so far."""
     context = (1, 2, 1, 3) * 8 + (50,)
-    inputs = DrafterInputs(context, 99, past=past_of(1))
+    inputs = DrafterInputs(context, vocab_size=99, past=past_of(1))
     drafters = LongCopyFusion(inputs, corpus=False, past=True, recycling=False), FusionDrafter(inputs)
     for drafter in drafters:
         for _ in range(4):
@@ -181,7 +188,7 @@ def test_the_corpus_is_read_with_the_last_two_tokens_of_each_path(has_earlier: b
     corpus.extend_apart([[20, 21, 22, 23]] * 9 + [[25, 21, 30]] * 30 + [[26, 22, 31]] * 30)
     past = past_of(1) if has_earlier else ()
     for context, drafted in (((5, 20), (21, 22, 23)), ((20, 21), (22, 23))):
-        inputs = DrafterInputs(context, 99, corpus=corpus, past=past)
+        inputs = DrafterInputs(context, vocab_size=99, corpus=corpus, past=past)
         drafter = LongCopyFusion(inputs, corpus=True, past=True, recycling=False)
         assert drafter.propose(context, 8).tokens[1 : 1 + len(drafted)] == drafted
 
@@ -195,7 +202,7 @@ CURVES = (
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_cut_gains_the_most_of_all_cuts(seed: int) -> None:
-    """On a flat curve every candidate is drafted, so that tree contains every possible cut."""
+    """On a flat curve every candidate is drafted, so the uncut tree contains every possible cut."""
     rng = random.Random(seed)
     text = tuple(token for _ in range(12) for token in (*rng.choice(((1, 2, 3, 4, 5), (3, 4, 6, 2))), rng.randrange(9)))
     past = PastOutputs()
@@ -203,18 +210,18 @@ def test_the_cut_gains_the_most_of_all_cuts(seed: int) -> None:
     num_draft, num_cut = 0, 0
     for end in range(30, len(text)):
         prompt = text[:end]
-        whole = fusion_of(prompt, past, CostCurve((1, 33), (1.0, 1.0))).propose(prompt, 24)
+        uncut = fusion_of(prompt, past, CostCurve((1, 33), (1.0, 1.0))).propose(prompt, 24)
         for curve in CURVES:
             drafter = fusion_of(prompt, past, curve)
             tree = drafter.propose(prompt, 24)
             costs, floor = drafter.step_costs.costs, drafter.step_costs.floor
             # Tokens less likely than the floor are no candidates on this curve.
-            sums = accumulate(prob for prob in whole.path_probs() if prob >= floor)
+            sums = accumulate(prob for prob in uncut.path_probs() if prob >= floor)
             gains = [total - WORTH * (costs[size] - 1.0) for size, total in enumerate(sums)]
-            assert tree.tokens == whole.tokens[: len(tree)]
+            assert tree.tokens == uncut.tokens[: len(tree)]
             assert gains[tree.num_draft] == pytest.approx(max(gains), abs=1e-9)
             num_draft += tree.num_draft
-            num_cut += tree.num_draft < whole.num_draft
+            num_cut += tree.num_draft < uncut.num_draft
     assert num_draft and num_cut
 
 

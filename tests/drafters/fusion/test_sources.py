@@ -21,8 +21,12 @@ def corpus(*texts: list[int]) -> CorpusRows:
 
 
 def test_the_corpus_backs_off_from_two_tokens_to_one() -> None:
-    """1 2 was followed by 3 once: 1 / (1 + 2). 2 was followed by 3 once and by 4 twice: 1/7 and 2/7 of the rest."""
+    """1 2 was followed by 3 once: 1 / (1 + 2). 2 was followed by 3 once and by 4 twice: 1/7 and 2/7 of the rest.
+
+    The divisor is the number of tokens, 3, and 2 for each of their 2 kinds.
+    """
     rows = corpus([1, 2, 3], [5, 2, 4], [5, 2, 4])
+    # The second time, the row is read from the cache.
     for _ in range(2):
         probs, escape = rows.successors(1, 2)
         assert probs == pytest.approx({3: 1 / 3 + 2 / 3 / 7, 4: 2 / 3 * 2 / 7})
@@ -59,10 +63,11 @@ def test_recycled_estimates_halve_from_rank_to_rank() -> None:
 
 
 def test_with_copy_two_matched_tokens_are_preferred_to_one() -> None:
-    """8 and 2 were likely after 5 6, and later 9 and 1 after 7 6."""
+    """8 and 2 were likely after 5 6, and later 9 and 1 after 7 6. The token before the root is 3."""
     recycled = Recycled(copy=True)
     tree = TokenTree((5, 6, 7, 6), (-1, 0, 0, 2))
     recycled.learn(tree, verify(tree, Scores((0, 8, 4, 9), ((0,), (8, 2), (4,), (9, 1)))), 3)
+    # A row is the number of matched tokens and the likely tokens.
     assert recycled.row(5, 6) == (2, (8, 2)) and recycled.row(7, 6) == (2, (9, 1))
     assert recycled.row(1, 6) == (1, (9, 1)) and recycled.row(3, 5) == (2, (0,)) and recycled.row(1, 1) == (0, ())
     assert recycled.successors(5, 6) == (pytest.approx({8: 0.35, 2: 0.175}), pytest.approx(0.475))
@@ -107,6 +112,7 @@ def test_step_costs_start_at_one_and_have_a_floor() -> None:
 
 
 def test_step_costs_include_drafting_time() -> None:
+    # Drafting takes 0.1 ms and 0.02 ms for each draft token, and a row takes 2 ms.
     curve = CostCurve((1, 9), (1.0, 1.0), (ContextCost(256, 2.0, (1.0, 1.0)),))
     assert StepCosts(curve, 3).costs == pytest.approx([1.0, 1.06, 1.07, 1.08])
     assert step_costs(curve, 3) is step_costs(curve, 3)

@@ -22,7 +22,7 @@ from tests.lab.advice.test_recommend import make_forecast
 from tests.lab.parts import mostly_copying, transcript
 
 LANES = ("prompt-lookup", "suffix", "bigram", "vllm-ngram")
-# Pool -> the numbers of its settings in the sweep.
+# A pool is a set of settings out of which one is recommended, such as those of one engine; by number in the sweep.
 POOLS = {"own": [1, 2, 3, 4, 5, 6], "vllm": [7, 8]}
 
 
@@ -92,6 +92,7 @@ def test_a_deadline_leaves_fewer_requests_or_none(whole_sweep: Sweep, monkeypatc
     transcripts = mostly_copying(90)
     halving = Halving(Sweep.of(whole_sweep.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
     assert list(halving.run(until=0.0)) == [] and not halving.tried
+    # A clock that is a second later at each look; `run` looks once for each setting on each shard.
     clock = iter(range(10_000))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     # The time is enough for all settings on one shard and for the remaining settings on two more.
@@ -120,6 +121,7 @@ def test_contenders_may_still_be_the_fastest() -> None:
         noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], rows=[9, 10, 2, 3]
     )
     # The second lane costs a little more on every request. The last one costs more only by chance, and drafts less.
+    # The last argument is the maximum number of the fastest; the one with the fewest rows is added to them.
     assert contenders(forecast, [0, 1, 2, 3], 6) == [0, 3]
     assert contenders(forecast, [0, 1, 2, 3], 1) == [0, 3] and contenders(forecast, [1, 2], 6) == [1]
 

@@ -17,6 +17,7 @@ CURVE = CostCurve((1, 11), (1.0, 2.0))
 
 
 def write(folder: Path, value: Any) -> Path:
+    """Write a head's profile with this content; return its path."""
     path = folder / "head.json"
     path.write_text(json.dumps(value), encoding="utf-8")
     return path

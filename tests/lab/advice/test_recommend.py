@@ -17,14 +17,19 @@ from specrace.lab.scoring.score import ScoredLane
 from specrace.lab.scoring.sweep import Request, RequestScore, Sweep, grid_lanes
 from tests.lab.parts import mostly_copying, transcript
 
+# Further rows cost nothing.
 FREE = CostCurve((1, 33), (1.0, 1.0))
+# Each further row costs as much as the first.
 EXPENSIVE = CostCurve((1, 2), (1.0, 2.0))
 
 
 def scored_sweep(
     lanes: list[ScoredLane], requests: list[tuple[Request, list[RequestScore]]], curve: CostCurve | None = None
 ) -> Sweep:
-    """A sweep of these requests, each with one score for each lane."""
+    """A sweep of these requests, each with one score for each lane.
+
+    A score holds steps as (drafted, accepted, number of such steps), then the ms of drafting and of building.
+    """
     sweep = Sweep(tuple(lanes), tuple(request for request, _ in requests), curve)
     for lane in range(len(lanes)):
         sweep.cells[lane, 0] = tuple(scores[lane] for _, scores in requests)
@@ -93,6 +98,7 @@ def test_in_a_batch_drafting_pays_less() -> None:
 
 
 def test_the_roofline_follows_its_formula() -> None:
+    # A model of 7 billion parameters: 14 GB of 16-bit weights, and 14 billion operations for each row.
     for gpu, (bandwidth, operations, _) in GPUS.items():
         curve = roofline_curve(gpu, 7)
         for rows in (1, 100, 1000, 4096):
@@ -134,7 +140,7 @@ def test_drafts_that_the_engine_fills_up_count_as_full_drafts() -> None:
     """Both settings save half of the steps. The first drafts fewer tokens, but each of its steps verifies 33 rows."""
     rare_drafts, short_drafts = ScoredLane.of("trtllm-ngram", {}, 32), ScoredLane.of("trtllm-ngram", {}, 4)
     undrafted = RequestScore(((0, 0, 100),), 0.0, 0.0)
-    # Steps as (drafted, accepted, count). Two kinds of requests, so that the difference has a standard error.
+    # Two kinds of requests, so that the difference has a standard error.
     first_kind = [
         RequestScore(((0, 0, 47), (32, 17, 2), (32, 16, 1)), 0, 0),
         RequestScore(((0, 0, 25), (4, 2, 25)), 0, 0),
@@ -255,6 +261,7 @@ def test_a_lane_may_pay_in_batches_only(sweep: Sweep) -> None:
 
 
 def test_an_idle_lane_is_reported_with_its_minimum_lengths() -> None:
+    # `list` stands for a drafter's class: nothing is built here.
     lanes = [
         ScoredLane.of("vanilla", {}),
         ScoredLane("llamacpp-mod", 64, {"n_match": 24, "n_min": 48, "n_max": 64}, list),

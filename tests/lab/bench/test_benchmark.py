@@ -68,6 +68,9 @@ def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkey
     bench_prompts = [BenchPrompt(name, random_prompt(random.Random(seed))) for name, seed in names.items()]
     bench = Bench(TableTarget(), RaceSpec(("suffix", "fusion"), max_new_tokens=9), repetitions=2, keep_outputs=keep)
     upcoming = iter(bench_prompts)
+    # The prompt that is being measured, as the only item.
+    current: list[BenchPrompt] = []
+    make_lane = RaceSetup.make_lane
 
     def record_setup(setup: RaceSetup, *values: Any) -> Any:
         pasts_seen[current[0].id].append(list(setup.sources.past))
@@ -78,8 +81,6 @@ def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkey
             current[:] = [next(upcoming)]
             pasts_seen[current[0].id] = []
 
-    current: list[BenchPrompt] = []
-    make_lane = RaceSetup.make_lane
     monkeypatch.setattr(RaceSetup, "make_lane", record_setup)
     text_of = {result.prompt.id: result.runs["vanilla"][0].tokens for result in bench.run(bench_prompts, on_progress)}
     expected = {"one": [], "other": ["one"], "one again": ["other"], "last": ["one", "other", "one again"]}
@@ -90,7 +91,10 @@ def test_lanes_know_the_earlier_outputs_of_other_prompts_only(keep: bool, monkey
 
 
 def run_of(tokens: list[int], steps: int, ms: float) -> LaneRun:
-    """A run whose steps took `ms`: an eighth for drafting, an eighth for keeping, the rest for forwards."""
+    """A run whose steps took `ms`: an eighth for drafting, an eighth for keeping, the rest for forwards.
+
+    Each step drafted four tokens, and could not have been faster than 0.3 ms.
+    """
     metrics = LaneMetrics(len(tokens), steps, 4 * steps, len(tokens) - steps, ms / 8, ms * 6 / 8, ms / 8)
     return LaneRun(tuple(tokens), metrics, 5.0, ms + 10, 1000, 0.3, "length")
 
@@ -121,6 +125,7 @@ def test_metrics_are_sums_of_medians_and_loops_are_left_out() -> None:
     assert trie["spread"] == pytest.approx(20 / 50) and trie["run_tokens_per_s"] == pytest.approx(1000 * 40 / 60)
     # Drafting and keeping take an eighth of the time each, and forwards the rest.
     assert trie["host_share"] == pytest.approx(0.25) and trie["host_ms_per_step"] == pytest.approx(50 / 4 / 10)
+    # A step's forward takes 50 * 6/8 / 10 ms, and could take 0.3 ms.
     assert trie["roofline"]["of_limit"] == pytest.approx(0.3 / (50 * 6 / 8 / 10)) and trie["fastest_on"] == 1
     assert summary["counted_prompts"] == 1 and summary["loops"] == [{"id": "two", "loop_tokens": 100}]
     peer = summary["peers"][0]

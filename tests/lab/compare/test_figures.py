@@ -21,7 +21,7 @@ from tests.lab.compare.parts import sample
 
 
 def side(server: str, sizes: list[int], step_ms: float, *, repetitions: int = 3) -> list[Sample]:
-    """Ten questions in every repetition; the steps of question n take n ms more."""
+    """A server's answers to ten questions in every repetition; the steps of question n take n ms more."""
     return [
         sample(server, number, sizes, step_ms=step_ms + number, repetition=repetition)
         for repetition in range(repetitions)
@@ -76,16 +76,17 @@ def test_only_questions_that_both_answered_in_every_repetition_count() -> None:
 
 
 def test_a_total_rate_needs_a_block_that_ran_in_one_go() -> None:
-    both = [sample("a", 0, [1] * 11), sample("a", 1, [1] * 11, start_ms=100.0)]
-    total = total_rates(both)
+    answers = [sample("a", 0, [1] * 11), sample("a", 1, [1] * 11, start_ms=100.0)]
+    total = total_rates(answers)
     assert total.median == pytest.approx(1000 * 22 / 300) and total.interrupted == 0
-    interrupted = [both[0], replace(both[1], session=1)]
+    interrupted = [answers[0], replace(answers[1], session=1)]
     assert total_rates(interrupted).median is None and total_rates(interrupted).interrupted == 1
-    whole = [sample("a", number, [1] * 11, repetition=1) for number in (0, 1)]
-    assert total_rates([*interrupted, *whole]).median == pytest.approx(1000 * 22 / 200)
+    uninterrupted = [sample("a", number, [1] * 11, repetition=1) for number in (0, 1)]
+    assert total_rates([*interrupted, *uninterrupted]).median == pytest.approx(1000 * 22 / 200)
 
 
 def test_acceptance_by_position_leaves_out_tokens_past_the_end() -> None:
+    # The last draft of the first answer had three tokens accepted. Its step has two, so the third is past the end.
     figures = drafts([sample("a", 0, [1, 3, 5, 2], past_end=2), sample("a", 1, [1, 2, 1])])
     assert (figures["tau"], figures["accepted"], figures["accepted_past_end"]) == (15 / 7, 9, 1)
     assert figures["rates"] == [1.0, 0.75, 0.25, 0.25]

@@ -55,6 +55,7 @@ def served(lane: ScoredLane, number: int, past: PastOutputs, start_ms: float = 0
 
 
 def forecaster(lane: ScoredLane, samples: list[Sample], *, restarted: bool = False, repetitions: int = 1) -> Forecaster:
+    """Forecasts the server "spec" as `lane`; `restarted`: it was started anew for each block of requests."""
     order = list(plan_blocks(["plain", "spec"], [1], repetitions))
     questions = [question(number) for number in range(20)]
     return Forecaster("spec", lane, CURVE, questions, samples, order, vocab_size=VOCAB, restarted=restarted)
@@ -93,7 +94,7 @@ def tau_beside_another(start_ms: float) -> float:
     """The forecast tokens per step of an answer beside an equal one to the same question, begun `start_ms` earlier."""
     first = served(SUFFIX, 0, PastOutputs())
     second = replace(first, number=1, start_ms=first.start_ms + start_ms, end_ms=first.end_ms + start_ms)
-    both = Forecaster(
+    forecaster_of_two = Forecaster(
         "spec",
         SUFFIX,
         CURVE,
@@ -103,7 +104,7 @@ def tau_beside_another(start_ms: float) -> float:
         vocab_size=VOCAB,
         restarted=False,
     )
-    return float(both.forecast([second], 1, seed=0)["tau"])
+    return float(forecaster_of_two.forecast([second], 1, seed=0)["tau"])
 
 
 def test_of_an_unfinished_answer_only_what_it_had_printed_by_the_middle_of_the_other_is_known() -> None:

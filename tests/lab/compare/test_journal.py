@@ -15,6 +15,7 @@ PLAN = {"servers": ["a", "b"], "max_new_tokens": 8}
 
 
 def fill(folder: Path) -> None:
+    """Write a journal in which server a answered three questions and failed at the fourth."""
     with Journal(folder, PLAN, resume=False) as journal:
         journal.check_server("a", {"software": "vLLM 0.32.0", "model": "m"})
         for number in range(3):

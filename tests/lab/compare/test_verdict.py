@@ -10,10 +10,12 @@ from specrace.lab.compare.verdict import notes, verdict
 from tests.lab.compare.parts import sample
 
 QUESTIONS = [Question(f"q{number}", "even" if number % 2 == 0 else "odd", (1, 2, 3)) for number in range(6)]
+# The sizes of the steps of an answer of nine tokens: without drafts, and with two tokens in each step but the first.
 PLAIN, PAIRS = [1] * 9, [1, 2, 2, 2, 2]
 
 
 def side(server: str, concurrency: int, sizes: list[int], step_ms: float, repetition: int = 0) -> list[Sample]:
+    """A server's answers to all questions, in steps of these sizes."""
     return [
         sample(server, number, sizes, step_ms=step_ms, concurrency=concurrency, repetition=repetition)
         for number in range(len(QUESTIONS))
@@ -23,7 +25,8 @@ def side(server: str, concurrency: int, sizes: list[int], step_ms: float, repeti
 def compared(
     *sides: list[Sample], repetitions: int = 1, failed: dict[tuple[Block, int], str] | None = None
 ) -> Comparison:
-    samples = [answer for part in sides for answer in part]
+    """The comparison of the servers `plain` and `spec` by these answers."""
+    samples = [answer for answers in sides for answer in answers]
     concurrencies = list(dict.fromkeys(answer.block.concurrency for answer in samples))
     return Comparison(
         ["plain", "spec"], concurrencies, repetitions, QUESTIONS, samples, failed or {}, {"plain": {"model": "m"}}

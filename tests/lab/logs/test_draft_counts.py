@@ -18,12 +18,14 @@ CUT = {"per_step_accepted": [3, 6], "per_step_drafted": [4, 6], "step_sizes": [1
 
 
 def only(file: TranscriptFile) -> Transcript:
+    """The only transcript of a log."""
     (transcript,) = file
     return transcript
 
 
 def test_sizes_of_steps_tell_which_accepted_tokens_are_past_the_end() -> None:
     counts = read_measured(CUT, 10)
+    # Ten tokens, two drafts, ten draft tokens, nine of them accepted; the number of steps is 3 at least and at most.
     assert counts == Measured("vLLM", 10, 2, 10, 9, (3, 3)) and counts.in_text == (8, 8)
     whole = read_measured(CUT | {"step_sizes": [1, 4, 7]}, 12)
     assert whole is not None and whole.in_text == (9, 9)

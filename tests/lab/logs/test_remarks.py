@@ -14,7 +14,7 @@ ANSWER = {"role": "assistant", "content": "b"}
 
 
 def remarks_of(usage: Usage, prompt_tokens: int, output_tokens: int, answer: dict[str, str] = ANSWER) -> list[str]:
-    """The remarks on one request, whose tokens the log itself counts as `usage`."""
+    """The remarks on one request; `usage` is the log's own count of its tokens."""
     remarks = Remarks()
     remarks.add(Exchange(MESSAGES, answer, usage=usage), (), prompt_tokens, output_tokens)
     return remarks.sentences()

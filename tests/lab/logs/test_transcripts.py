@@ -20,7 +20,7 @@ from tests.lab.parts import COPYING, FRESH, write
 
 
 def by_letter(text: str) -> list[int]:
-    """Token ids: 1 at the start, then one id per letter; "th" is one token."""
+    """Token ids: 1 at the start, then the code of each letter; "th" is one token, 200."""
     return [1, *(200 if letter == "\0" else ord(letter) for letter in text.replace("th", "\0"))]
 
 
@@ -120,6 +120,7 @@ def test_a_truncated_gzip_ends_where_it_is_cut_off(tmp_path: Path, cut: int) -> 
 
 
 def test_a_truncated_gzip_keeps_its_complete_lines(tmp_path: Path) -> None:
+    # The ids look random, so that the packed file is not tiny.
     lines = [FRESH | {"id": str(number * 7919 % 1009)} for number in range(2000)]
     path = write(tmp_path / "t.gz", *lines)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

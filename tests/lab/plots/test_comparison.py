@@ -18,6 +18,7 @@ QUESTIONS = [Question(str(number), "none", (1, 2)) for number in range(4)]
 
 @pytest.fixture(scope="module")
 def summary() -> dict[str, Any]:
+    """The summary of a comparison of two servers, at one and at four requests at a time."""
     samples = [
         sample(server, number, sizes, concurrency=concurrency)
         for server, sizes in (("plain", [1] * 9), ("spec", [1, 3, 2, 2, 1]))
@@ -30,6 +31,7 @@ def summary() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def plots(summary: dict[str, Any]) -> dict[str, Plot]:
+    """The plots of the comparison, by name."""
     return {plot.name: plot for plot in comparison_plots(summary)}
 
 

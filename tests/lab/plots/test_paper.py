@@ -1,4 +1,4 @@
-"""The paper's tables have its rows and columns, and their numbers are those of the sweep."""
+"""The tables of the n-gram trie's paper have its rows and columns, and their numbers are those of the sweep."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ from tests.lab.parts import mostly_copying, transcript
 TRANSCRIPTS = [replace(request, documents=((0, 20, "a.md"), (20, 30, "b.md"))) for request in mostly_copying(12)]
 TRANSCRIPTS.append(transcript([1, 2, 3], [7, 8] * 30))
 GRID = {"trie": {"n": ("4", "13"), "prefix": ("2", "3")}, "prompt-lookup": {"longest": ("2", "5")}}
-HOSTILE_NAME = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +36,7 @@ def view() -> SweepView:
 
 @pytest.fixture(scope="module")
 def plots(view: SweepView) -> dict[str, Plot]:
+    """The plots of the sweep, by name."""
     return {plot.name: plot for plot in sweep_plots(view)}
 
 
@@ -135,6 +135,7 @@ def test_intervals_hold_the_value_and_narrow_with_requests() -> None:
 
 
 def test_a_csv_has_no_formulas_and_only_named_columns() -> None:
+    # The plot names four of the columns panel, series, x, y, low and high "", which leaves them out.
     plot = Plot("p", Kind.RANKS, "", "", "", "", ("", "name", "", "value", "", ""), (Mark("x", "=1+1", 0, 0.5),))
     assert list(csv.reader(io.StringIO(plot.as_csv()))) == [["name", "value"], ["'=1+1", "0.5"]]
 

@@ -14,7 +14,7 @@ TREE = TokenTree((9, 1, 2, 3, 4), (-1, 0, 1, 2, 0))
 
 
 def step(*emitted: int, path: tuple[int, ...] = (0,), tree: TokenTree = TREE) -> Step:
-    """A step that emits these tokens."""
+    """A step that emits these tokens; `path`: the accepted nodes, the root first."""
     verdict = Verdict(path, 0, Scores((0,) * len(tree)))
     return Step("", 0, 0.0, tree, verdict, emitted, Timing(0.0, 0.0, 0.0))
 

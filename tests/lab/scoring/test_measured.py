@@ -42,10 +42,12 @@ def counts_of(lane: ScoredLane, text: Transcript, *, sizes: bool = True) -> dict
 
 
 def as_measured(text: Transcript, counts: dict[str, Any]) -> Transcript:
+    """The transcript with these counts of an engine."""
     return replace(text, measured=read_measured(counts, len(text.output)))
 
 
 def board_of(lane: ScoredLane, texts: list[Transcript]) -> Scoreboard:
+    """A scoreboard of one lane to which these texts were added."""
     board = Scoreboard([lane], by_category=True)
     for text in texts:
         board.add(text)

@@ -36,7 +36,7 @@ def steps(
     """(draft tokens, emitted tokens) of each step of a lane."""
     lane = ScoredLane.of(name, options, num_draft)
     text = transcript(prompt, output)
-    drafter = lane.build(DrafterInputs(text.prompt, text.vocab_size), **lane.options)
+    drafter = lane.build(DrafterInputs(text.prompt, vocab_size=text.vocab_size), **lane.options)
     return [(step.tree.num_draft, step.emitted) for step in forced_steps(drafter, prompt, output, lane.num_draft)]
 
 
@@ -108,16 +108,16 @@ def test_a_lane_accepts_the_longest_matching_path(
     name: str, prompt: list[int], output: list[int], num_draft: int
 ) -> None:
     lane = ScoredLane.of(name, {}, num_draft)
-    drafter = lane.build(DrafterInputs(tuple(prompt), 4), **lane.options)
+    drafter = lane.build(DrafterInputs(tuple(prompt), vocab_size=4), **lane.options)
     text, end, expected_steps = [*prompt], len(prompt) + len(output), []
     full_text = [*prompt, *output]
     while len(text) < end:
         tree = drafter.propose(text, lane.num_draft).cut(lane.num_draft)
         paths = [tree.path_to(node) for node in range(len(tree))]
-        right = [
+        matching_paths = [
             path for path in paths if [tree.tokens[node] for node in path[1:]] == next_tokens(full_text, text, path)
         ]
-        best = max(right, key=len)
+        best = max(matching_paths, key=len)
         emitted = full_text[len(text) : len(text) + len(best)]
         targets = [UNKNOWN] * len(tree)
         for node, token in zip(best, emitted, strict=False):
@@ -161,15 +161,15 @@ def lookup(text: list[int], num_draft: int) -> list[int]:
 
 
 class ForcedSession:
-    """A session whose target gives the transcript's tokens along their path, and UNKNOWN elsewhere."""
+    """A session whose target writes `output`: its tokens along their path in the tree, and UNKNOWN elsewhere."""
 
     def __init__(self, output: Sequence[int]) -> None:
-        self.rest = [*output]
+        self.remaining = [*output]
 
     def score(self, tree: TokenTree) -> Scores:
         targets = [UNKNOWN] * len(tree)
         node: int | None = 0
-        for token in self.rest:
+        for token in self.remaining:
             if node is None:
                 break
             targets[node] = token
@@ -177,7 +177,7 @@ class ForcedSession:
         return Scores(tuple(targets))
 
     def keep(self, path: Sequence[int]) -> None:
-        del self.rest[: len(path)]
+        del self.remaining[: len(path)]
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_drafts_equal_those_of_a_race_that_ends_with_end_of_text(
     name: str, prompt: list[int], output: list[int]
 ) -> None:
     """A log omits the end-of-text token. A race that ends at its token limit drafts nothing past the limit."""
-    lane, drafter_inputs, output = ScoredLane.of(name, {}), DrafterInputs(tuple(prompt), 6), [*output, 5]
+    lane, drafter_inputs, output = ScoredLane.of(name, {}), DrafterInputs(tuple(prompt), vocab_size=6), [*output, 5]
     forced = list(forced_steps(lane.build(drafter_inputs, **lane.options), prompt, output, lane.num_draft))
     for limit, ends in ((1000, frozenset({5})), (len(output), frozenset[int]())):
         engine = Lane(
@@ -215,7 +215,7 @@ def test_drafts_equal_those_of_a_race_that_ends_with_end_of_text(
 @given(prompt=TEXTS, output=TEXTS)
 def test_steps_equal_those_of_a_race_with_the_same_output(name: str, prompt: list[int], output: list[int]) -> None:
     lane = ScoredLane.of(name, {})
-    drafter = lane.build(DrafterInputs(tuple(prompt), 4), **lane.options)
+    drafter = lane.build(DrafterInputs(tuple(prompt), vocab_size=4), **lane.options)
     engine = Lane(name, drafter, ForcedSession(output), prompt, max_new_tokens=len(output), num_draft=lane.num_draft)
     emitted = []
     while not engine.end:
@@ -241,7 +241,7 @@ class RecordingDrafter:
 
 
 def test_a_drafter_observes_only_the_accepted_path() -> None:
-    drafter = RecordingDrafter(DrafterInputs((1,), 100))
+    drafter = RecordingDrafter(DrafterInputs((1,), vocab_size=100))
     list(forced_steps(drafter, (1,), (2, 3, 4, 5), 3))
     assert drafter.verdicts == [Verdict((0, 1), 3, Scores((2, 3, UNKNOWN, UNKNOWN)))]
 

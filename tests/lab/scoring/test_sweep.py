@@ -113,6 +113,7 @@ def test_a_finished_cell_survives_a_kill_and_is_counted_once(whole_sweep: Sweep,
     folder = SweepFolder(tmp_path)
     first = Sweep.of(whole_sweep.lanes, TRANSCRIPTS, ASSUMED_CPU)
     folder.open(first, resume=False)
+    # A cell is one lane on one shard of the requests. It is written twice, and the kill cuts off a line.
     folder.append((1, 0), whole_sweep.cells[1, 0])
     folder.append((1, 0), whole_sweep.cells[1, 1])
     with (tmp_path / CELLS).open("ab") as stream:

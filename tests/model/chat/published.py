@@ -1,4 +1,4 @@
-"""Forty templates with the constructs of published ones, and why the library's renderer refuses the last of them.
+"""Forty chat templates with the constructs of published ones: most are rendered, the last ones refused with a reason.
 
 All were written for these tests; a name says whose template has the same constructs.
 """

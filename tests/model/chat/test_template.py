@@ -184,7 +184,8 @@ def test_reasoning_of_earlier_turns_and_flags_may_be_left_out(tmp_path: Path) ->
     assert tokenizer(tmp_path, template).chat([USER, earlier, flagged], ANSWER, None)[2] == ()
 
 
-# An answer with reasoning, and what templates do about reasoning.
+# An answer with reasoning, and what templates do about reasoning. In expected outputs, {r} stands for the reasoning and
+# {c} for the content.
 REASONED = ANSWER | {"reasoning_content": "Tides follow the moon."}
 THINK = "{% if m.content == 'x' %}<think></think>{% endif %}"
 OPENS = "{% if add_generation_prompt %}<assistant><think>\n{% endif %}"

@@ -27,7 +27,7 @@ CHANNELS = "<|start|>assistant{% if m.thinking %}<|channel|>analysis<|message|>{
         ("[THINK]", "user: Why?", ("[THINK]", "[/THINK]")),
         ("<|channel>thought\n", "<|turn>model\n", ("<|channel>thought", "<channel|>")),
         ("<|channel>thought\n", "<|turn>model\n<|channel>thought\n<channel|>", None),
-        # What stands before the last message is not the answer.
+        # In gpt-oss's form, the thoughts end where the final channel begins.
         (CHANNELS, "<|start|>assistant", ("", "<|channel|>final<|message|>")),
     ],
 )

@@ -32,7 +32,7 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.model import capture as replays
+from specrace.model import capture as capture_module
 from specrace.model import placement
 from specrace.model.capture import capture_replay
 from specrace.model.forward.compiled import decoder, jit, processor
@@ -171,7 +171,7 @@ def test_bfloat16_scores_are_closer_to_float32_than_those_of_transformers() -> N
         target.logits(target.prefill(text).store.clone(400), tree)
         for target in (exact, compiled_target("llama", "bfloat16"), eager_target("llama", "bfloat16"))
     )
-    assert replays.gap(compiled, expected) < max(0.02, replays.gap(modules, expected))
+    assert capture_module.gap(compiled, expected) < max(0.02, capture_module.gap(modules, expected))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_an_empty_prompt_and_one_within_the_window_are_decoded_alike() -> None:
 
 
 def test_a_wrong_window_is_noticed_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompiledForward, "use_reaches", lambda *_: None)
+    monkeypatch.setattr(CompiledForward, "use_reaches", lambda *_: None)  # the decoder then ignores windows
     target = Target(tiny_model("gemma3", **WIDE, sliding_window=400))
     capture_replay(target, compiled=True, vector_width=8)
     assert "not compiled: ValueError: a replay differs from the eager forward" in target.forward_kind
@@ -531,7 +531,7 @@ def test_small_models_and_machines_without_numba_run_torchscript(monkeypatch: py
         return target.forward_kind
 
     assert forward_kind() == "fused TorchScript"
-    monkeypatch.setattr(replays, "_MIN_COMPILED_PARAMETERS", 1000)
+    monkeypatch.setattr(capture_module, "_MIN_COMPILED_PARAMETERS", 1000)
     assert forward_kind() == "compiled decoder"
     monkeypatch.setitem(sys.modules, "specrace.model.forward.compiled.forward", None)
     assert forward_kind().startswith("fused TorchScript (not compiled: ModuleNotFoundError: ")
@@ -599,7 +599,7 @@ def test_a_processor_without_avx_runs_torchscript_and_refuses_int8(
 ) -> None:
     set_processor("x86_64", SSE)
     # The bundled model counts as large, so only the processor prevents the compiled decoder.
-    monkeypatch.setattr(replays, "_MIN_COMPILED_PARAMETERS", 1000)
+    monkeypatch.setattr(capture_module, "_MIN_COMPILED_PARAMETERS", 1000)
     reason = "not compiled: ValueError: no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX"
     target = load_target(BUNDLED_MODEL)
     started, *_, finished = race(target, [3, 4, 5, 3, 4], RaceSpec(("trie", "fusion"), max_new_tokens=12))

@@ -1,4 +1,4 @@
-"""Captured forwards: buckets, padding and reuse. A fake stands in for CUDA graphs and runs the function again."""
+"""Captured forwards: a graph for each bucket (number of rows), padding, reuse. A fake graph runs the function again."""
 
 from __future__ import annotations
 

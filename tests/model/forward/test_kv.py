@@ -179,6 +179,7 @@ def test_a_layer_that_differs_from_the_first_leaves_the_others_where_they_are() 
     store = KVStore(2, 1)
     store.write(0, _block(7), _block(8))
     store.write(1, torch.full((1, 2, 1, 3), 9.0), torch.full((1, 2, 1, 3), 10.0))
+    # Four bytes a number: a key and a value in layer 0; keys and values of two heads, three numbers each, in layer 1.
     assert store.token_bytes == 4 * (2 + 2 * 2 * 3)
     assert [block.flatten().tolist() for block in store.blocks[1:]] == [[9.0] * 6, [10.0] * 6]
     assert store.blocks[0][0].flatten().tolist() == [7, 8]

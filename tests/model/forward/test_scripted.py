@@ -26,7 +26,7 @@ from specrace.drafters import native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench.peers import make_peers
-from specrace.model import capture as replays
+from specrace.model import capture as capture_module
 from specrace.model.capture import capture_replay, drop_layers
 from specrace.model.forward import traced
 from specrace.model.forward.products import PlainProduct
@@ -429,7 +429,7 @@ def test_a_cache_gap_is_relative_to_each_tokens_size() -> None:
     expected[..., 0, 0] = 500.0
     cache = expected.clone()
     cache[..., 0, 0] += 1.0
-    assert replays._cache_gap(cache, expected) < 0.01
+    assert capture_module._cache_gap(cache, expected) < 0.01
     cache[1, 0, :, :, 4] *= -1.0
-    assert replays._cache_gap(cache, expected) == pytest.approx(2.0, rel=1e-3)
-    assert math.isnan(replays._cache_gap(expected * torch.nan, expected))
+    assert capture_module._cache_gap(cache, expected) == pytest.approx(2.0, rel=1e-3)
+    assert math.isnan(capture_module._cache_gap(expected * torch.nan, expected))

@@ -26,7 +26,7 @@ from specrace.model.target import Target
 from tests.measure.model_zoo import plain_text
 from tests.measure.tiny_configs import VOCABULARY, tiny_config
 
-# Linear attention beside attention; state spaces beside attention; layers that do both; convolutions alone.
+# In this order: linear attention beside attention; state spaces beside attention; layers that do both; convolutions.
 KINDS = ("qwen3_5_text", "granitemoehybrid", "falcon_h1", "lfm2")
 # The first replaces its states, the second writes into them.
 TWO_KINDS = KINDS[:2]
@@ -68,14 +68,14 @@ def states_of(store: KVStore) -> dict[Any, torch.Tensor]:
     """The committed tensors of all states, by (slot, name)."""
     assert isinstance(store, StateStore)
     states = store.committed().items()
-    parts = {(slot, name): getattr(state, name) for slot, state in states for name in ("conv", "recurrent")}
-    return {key: part for key, part in parts.items() if part is not None}
+    tensors = {(slot, name): getattr(state, name) for slot, state in states for name in ("conv", "recurrent")}
+    return {key: tensor for key, tensor in tensors.items() if tensor is not None}
 
 
 def largest_difference(store: KVStore, other: KVStore) -> float:
-    parts, others = states_of(store), states_of(other)
-    assert parts.keys() == others.keys() and parts
-    return max(float((part - others[key]).abs().max()) for key, part in parts.items())
+    states, other_states = states_of(store), states_of(other)
+    assert states.keys() == other_states.keys() and states
+    return max(float((state - other_states[key]).abs().max()) for key, state in states.items())
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -84,6 +84,7 @@ def test_every_lane_prints_what_plain_generate_prints(target: Target, temperatur
     target.drafting = DraftModel(target)
     expected = plain_text(target.model, prompt, SamplingParams(temperature, seed=7), count)
     drafted = {}
+    # Lanes that need a trained head are left out.
     for name in native_methods().keys() - {"block", "eagle", "hybrid", "hydra", "medusa", "space"}:
         settings = {"temperature": temperature, "seed": 7, "num_draft": 4}
         steps = list(generate(target, name, prompt, max_new_tokens=count, **settings))
@@ -134,7 +135,7 @@ def test_scoring_without_keeping_leaves_no_trace(target: Target) -> None:
     target.logits(store, TokenTree.chain(7))
     target.logits(store, TokenTree.chain(11, [12]))
     assert torch.equal(target.logits(store, TokenTree.chain(7, [8, 9, 10])), first)
-    assert all(torch.equal(part, before[key]) for key, part in states_of(store).items())
+    assert all(torch.equal(state, before[key]) for key, state in states_of(store).items())
 
 
 def test_lanes_do_not_share_their_states(target: Target) -> None:
@@ -204,6 +205,7 @@ def test_a_store_rewinds_to_marked_lengths_only(target: Target) -> None:
 
 def test_keys_and_values_are_stored_for_attending_layers_only() -> None:
     store = make_target("qwen3_5_text").prefill([5, 6, 7]).store
+    # A block holds the keys and values of some layers; of this model's layers, two attend.
     assert sum(len(block) for block in store.blocks) == 2
     assert make_target("mamba").prefill([5, 6, 7]).store.blocks == []
 

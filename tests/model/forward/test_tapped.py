@@ -1,4 +1,4 @@
-"""Taps: hidden states leave a forward in every way of running it, and the logits stay the same to the last bit."""
+"""Taps copy hidden states out of a forward in every way of running it, and the logits stay the same to the last bit."""
 
 from __future__ import annotations
 
@@ -168,10 +168,10 @@ def test_a_one_token_prompt_has_no_features_and_a_graphs_features_are_copied() -
     session.score(TokenTree.chain(3, [4]))
     assert session._features is not None
     session.keep((0,))
-    kept = collector.features[0].clone()
+    queued_features = collector.features[0].clone()
     with torch.inference_mode():
         session._features.zero_()
-    assert torch.equal(collector.features[0], kept) and kept.any()
+    assert torch.equal(collector.features[0], queued_features) and queued_features.any()
 
 
 def test_levels_that_a_model_lacks_are_refused() -> None:

@@ -39,6 +39,7 @@ def write_gguf(path: Path) -> None:
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(tokens)
+    # 3 marks a control token, 1 a normal one.
     writer.add_token_types([3, 3, 3, *[1] * (len(tokens) - 3)])
     writer.add_token_merges(["a b"])
     writer.add_bos_token_id(1)

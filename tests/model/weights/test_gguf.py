@@ -59,6 +59,7 @@ def write_file(
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(split)
     writer.add_token_list(TOKENS)
+    # 3 marks a control token, 1 a normal one.
     writer.add_token_types([3, 3, 3, *[1] * (len(TOKENS) - 3)])
     writer.add_token_merges(["a b", "Ġ a"])
     writer.add_eos_token_id(2)
@@ -116,6 +117,7 @@ def test_a_race_on_a_file_is_identical_and_the_second_start_converts_nothing(
         result = json.loads(capsys.readouterr().out)
         assert result["model"] == "small, weights expanded from F32"
         assert len(result["lanes"]) > 1 and all(lane["identical"] for lane in result["lanes"] if "identical" in lane)
+        # A second conversion would fail.
         monkeypatch.setattr("specrace.model.weights.gguf_reader.convert", None)
 
 

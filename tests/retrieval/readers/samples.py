@@ -31,6 +31,7 @@ NOTEBOOK = {
 
 def pdf(*pages: str, title: str = "", password: str = "") -> bytes:
     """Make a PDF by hand, with one line of text per page."""
+    # The second object, the list of the pages, is filled in below, when all pages have their numbers.
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids = []
     for words in pages:

@@ -30,6 +30,7 @@ def read(name: str, content: bytes, limits: ReadingLimits = COMMAND_LINE) -> tup
 def encrypted_zip() -> bytes:
     """A zip whose member is only marked as encrypted: the standard library cannot write encrypted zips."""
     content = bytearray(samples.packed({"a.md": "secret"}))
+    # Bit 0 of the flags, before the member and in the zip's directory.
     content[6] |= 1
     content[content.index(b"PK\x01\x02") + 8] |= 1
     return bytes(content)
@@ -39,6 +40,7 @@ def linked_zip() -> bytes:
     """A zip whose member is a symbolic link to /etc/passwd."""
     stream = BytesIO()
     info = zipfile.ZipInfo("link.md")
+    # The upper 16 bits are the file's mode on Unix: a symbolic link.
     info.external_attr = 0o120777 << 16
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(info, "/etc/passwd")

@@ -56,6 +56,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
         (folder / name).write_bytes(content)
     skipped: list[str] = []
     by_name = {document.name: document for document in read_documents([folder], on_skip=skipped.append)}
+    # One file, the zip, holds two documents.
     assert not skipped and len(by_name) == len(samples.valid_files()) + 1
     return by_name
 

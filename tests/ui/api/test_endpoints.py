@@ -34,7 +34,9 @@ from tests.ui.waiting import LONG_S
 
 QUESTION = "Why does bread rise?"
 NAMES = ("race", "retrieve", "score", "recommend")
+# A file as a client names it in a request.
 FILE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+# A log of two requests: the output of one copies its prompt, the other's does not.
 LOG = "\n".join(json.dumps(row) for row in (COPYING, FRESH))
 
 
@@ -90,6 +92,7 @@ def test_the_race_endpoint_has_the_settings_defaults_bounds_and_help(served: Ser
         assert parameter["parameter_default"] == ("auto" if setting.default is None else setting.default)
         assert parameter["python_type"]["description"].startswith(setting.help)
         if not setting.choices:
+            # A setting without a default may also be "auto"; its number is then the first of two types.
             number = parameter["type"] if setting.default is not None else parameter["type"]["anyOf"][0]
             assert (number["minimum"], number["maximum"]) == setting.bounds(shared=True)
     assert by_name["files"]["python_type"]["type"] == "list[filepath]"
@@ -201,6 +204,7 @@ def test_endpoints_enforce_the_servers_limits(bundled: Workbench) -> None:
         with pytest.raises(AppError, match="from 1 to 512"):
             limited_client.predict(QUESTION, max_new_tokens=513, api_name="/race")
         limited_client.close()
+        # No refused race was started and then stopped.
         assert 'specrace_races_total{outcome="stopped"} 0.0' in app.ask("GET", "/metrics").text
 
 
@@ -223,9 +227,9 @@ def test_an_events_answer_is_read_once(served: Served) -> None:
     path = "/gradio_api/call/v2/retrieve"
     event = f"{path}/{served.ask('POST', path, {'question': QUESTION}).json()['event_id']}"
     assert served.ask("GET", event).text.startswith("event: complete")
-    # Gradio may still hold the event itself for a moment.
-    for unread in (event, f"{path}/zzz", "/gradio_api/call/retrieve/zzz"):
-        answer = served.ask("GET", unread)
+    # Gradio may still hold the event whose answer was read; the other two addresses never had an event.
+    for address in (event, f"{path}/zzz", "/gradio_api/call/retrieve/zzz"):
+        answer = served.ask("GET", address)
         sentence = "There is no such event, or its answer was read already; start another."
         assert (answer.status, answer.json()) == (404, {"error": sentence})
 

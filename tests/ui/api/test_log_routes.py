@@ -22,6 +22,7 @@ from tests.ui.served import Answer, Served, serving
 from tests.ui.waiting import LONG_S, wait_until
 
 PATH, ADVICE = "/gradio_api/logs", "/gradio_api/advice"
+# A log of one request, whose output copies nothing from its prompt.
 LOG = json.dumps(FRESH).encode()
 
 
@@ -50,6 +51,7 @@ def test_the_route_lists_choices_and_limits(served: Served) -> None:
 def test_a_scored_log_is_deleted_and_noted_in_races(served: Served) -> None:
     assert served.worker is not None
     began = time.monotonic()
+    # The query's form of "../../<b>log.jsonl".
     name = "..%2F..%2F%3Cb%3Elog.jsonl"
     (*_, last) = read_lines(served.ask("POST", f"{PATH}?name={name}&lanes=trie", LOG))
     assert last["scores"]["outputs"] == 1 and [lane["lane"] for lane in last["scores"]["lanes"]] == ["trie"]
@@ -92,6 +94,7 @@ def test_invalid_queries_get_one_sentence(query: dict[str, str], words: str) -> 
 
 
 def test_ids_are_decoded_only_with_a_named_tokenizer() -> None:
+    """A log's token ids are shown as text only if the visitor says which tokenizer made them."""
     models = ModelChoices(offered={"tiny": "here", "other": "there"})
     expected = {"lanes": list(DEFAULT_LANES), "columns": "", "name": "tiny", "tokenizer": "here", "decodes_ids": False}
     assert parse_log_request({}, models) == expected

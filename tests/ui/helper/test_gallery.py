@@ -67,6 +67,7 @@ def test_a_truncated_recording_plays_and_says_that_it_is_cut_off() -> None:
     text = FILES[0].read_text(encoding="utf-8")
     half = text[: len(text) // 2]
     reel = json.loads(open_recorded("half.jsonl", half.encode()))
+    # Every complete line is a step, except the first, which starts the race.
     assert reel["phase"] == "stopped" and len(reel["steps"]) == half.count("\n") - 1
     assert "cut off" in reel["headline"] and "cut off" in reel["pace"]["note"]
 

@@ -74,6 +74,7 @@ def test_the_advice_states_its_evidence(advice: Any) -> None:
     assert any(
         sentence.startswith(f"Of {len(settings)} settings tried on 16 requests the best") for sentence in vllm["text"]
     )
+    # All settings are tried on 16 requests, and the best ones on all 20.
     assert {setting[3] for setting in advice["tried"]} == {16, 20}
 
 

@@ -19,6 +19,7 @@ from tests.lab.logs.formats.written import SHAPES, chat_folder
 from tests.lab.parts import COPYING, FRESH, run, write
 
 LANES = ("prompt-lookup", "trie")
+# In the logs of these tests, COPYING is a request whose output copies its prompt, FRESH one whose output does not.
 TIMED_FIELDS = ("draft_ms_per_step", "build_ms_per_output")
 
 
@@ -62,10 +63,13 @@ def test_the_pages_scores_equal_the_command_lines(
     assert expected["measured"] == scores["measured"] == scores["measured_text"] == []
     for lane in scores["lanes"]:
         row = next(group for group in scores["groups"] if (group["lane"], group["category"]) == (lane["lane"], "all"))
+        # `emitted[n]` counts the steps that emitted n tokens.
         tokens = sum(length * count for length, count in enumerate(lane["emitted"]))
         assert (sum(lane["emitted"]), tokens) == (row["steps"], row["tokens"])
+        # Each tenth of the output has three counts of steps: all, those whose whole draft was rejected, those without
+        # a draft.
         steps, rejected, without_draft = map(sum, zip(*lane["tenths"], strict=True))
-        # The last step may emit accepted tokens but no bonus token.
+        # A step that emitted one token had nothing accepted, except that an output's last step may lack a bonus token.
         assert steps == row["steps"] and 0 <= lane["emitted"][1] - rejected - without_draft <= scores["outputs"]
         assert lane["tau_low"] < row["tau"] < lane["tau_high"]
         assert sum(lane["accepted"]) == pytest.approx(row["acceptance_rate"] * row["drafted_per_step"] * row["steps"])
@@ -94,7 +98,7 @@ def test_a_request_lists_every_step_of_every_lane(tmp_path: Path) -> None:
     assert first["prompt"] == " #1 #2 #3 #4 #5 #9 #1 #2"
     lookup, vanilla = first["lanes"]
     # In the prompt, 1 2 is followed by 3 4 5 9 1 2. The output begins with 3 4 5 9 but not 1, so that four of the six
-    # drafted tokens are accepted, and the last two are listed as rejected.
+    # drafted tokens are accepted. A step is (accepted tokens, drafted tokens, the rejected ones' texts).
     assert lookup[0] == [4, 6, [" #1", " #2"]] and vanilla == [[0, 0, []]] * 8
     assert sum(accepted for accepted, *_ in lookup) + len(lookup) == 8
     assert first["tau"] == [8 / len(lookup), 1.0]

@@ -84,6 +84,7 @@ def test_another_visitors_file_is_read_while_slow_files_are_pending(callers: Cal
     slow = [f"slow.{number}.1" for number in range(5)]
     for name in slow:
         callers.ask(pool, name)
+    # A visitor gets all processes but one: two of three.
     wait_for_begun(callers, *slow[:2])
     callers.ask(pool, "other.1.1")
     callers.finish("other.1.1")
@@ -95,6 +96,7 @@ def test_another_visit_from_the_same_address_is_served_too(callers: Callers) -> 
     pool = HelperPool()
     for number in range(MAX_VISIT_TASKS):
         callers.ask(pool, f"shared.slow.{number}")
+    # A visit gets one process at a time.
     wait_for_begun(callers, "shared.slow.0")
     callers.ask(pool, "shared.other.1")
     callers.finish("shared.other.1")
@@ -122,6 +124,7 @@ def test_a_task_that_takes_long_is_ended_only_if_others_would_wait_for_it(caller
     callers.ask(pool, "a.1.1")
     callers.ask(pool, "a.2.1")
     callers.ask(pool, "b.1.1")
+    # Of two processes, a visitor gets one, so a.2.1 waits.
     wait_for_begun(callers, "a.1.1", "b.1.1")
     # The waiting visitor b has one process already, and so has a: nobody has more than a fair share.
     callers.ask(pool, "b.2.1")

@@ -1,4 +1,4 @@
-"""Races under short links: how long they are kept, how many, whose go first, and what is refused."""
+"""Races under short links: how long they are kept, how many, whose are deleted first, and what is refused."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def app() -> Iterator[Served]:
 def test_a_race_is_kept_for_its_hours_and_then_deleted(folder: Path) -> None:
     now = [0.0]
     shares = Shares(2, lambda: now[0])
+    # (visitor, the race's content).
     code = shares.keep("a", b"reel")
     now[0] = 2 * HOUR_S - 1
     assert shares.find(code) == b"reel"
@@ -60,6 +61,7 @@ def test_whoever_takes_the_most_room_loses_the_oldest_race(
     shares = Shares(1)
     lone = shares.keep("a", b"0123456789")
     many = [shares.keep("b", b"0123456789") for _ in range(9)]
+    # Both bounds leave room for four races: the only one of visitor a, and the latest three of visitor b.
     assert shares.find(lone) and [code for code in many if shares.find(code)] == many[-3:]
     assert sum(path.is_file() for path in folder.rglob("*")) == 4
 
@@ -75,9 +77,10 @@ def test_a_shared_race_is_the_one_that_its_recording_opens(app: Served) -> None:
 def test_what_is_no_race_is_not_kept_and_a_visitor_has_a_limit(app: Served) -> None:
     rows = [json.loads(line) for line in RACE.splitlines()]
     rows[-1]["lanes"][-1]["speedup"] = 99.0
-    false = "\n".join(map(json.dumps, rows)).encode()
+    false_recording = "\n".join(map(json.dumps, rows)).encode()
     other = Served(app.port, app.folder, source="127.0.0.9")
-    answers = [other.ask("POST", SHARED, body) for body in (false, b"hello", b"\xff", b"", b"", b"")]
+    # Five uploads an hour are allowed, so the sixth is refused whatever it holds.
+    answers = [other.ask("POST", SHARED, body) for body in (false_recording, b"hello", b"\xff", b"", b"", b"")]
     assert [answer.status for answer in answers] == [400] * 5 + [429]
     assert "speedup is 99" in answers[0].text and "More than 5 files" in answers[5].text
     foreign = app.ask("POST", SHARED, RACE, Origin="https://elsewhere.example")

@@ -84,13 +84,14 @@ def test_an_upload_is_embedded_in_batches_and_embedding_may_stop_after_any_batch
         return server_workbench.embedder.embed(texts)
 
     embedder: Any = SimpleNamespace(embed=embed)
-    recording, workbenches = replace(server_workbench, embedder=embedder), make_workbenches()
+    counting_workbench, workbenches = replace(server_workbench, embedder=embedder), make_workbenches()
     file = write_file(tmp_path, "many.txt", "\n\n".join(f"Fact {number}. " + "word " * 100 for number in range(70)))
-    opening = workbenches.open("visit", recording, workbenches.read("visit", [file]))
+    opening = workbenches.open("visit", counting_workbench, workbenches.read("visit", [file]))
     assert next(opening) == "Indexing your documents: 0 of 70 passages …" and batch_sizes == []
     assert next(opening) == "Indexing your documents: 32 of 70 passages …" and batch_sizes == [32]
     opening.close()
-    workbench, reports = open_workbench(workbenches, "visit", recording, [file])
+    workbench, reports = open_workbench(workbenches, "visit", counting_workbench, [file])
+    # The stopped race embedded one batch; the second race embeds all 70 passages.
     assert batch_sizes == [32, 32, 32, 6] and len(reports) == 3
     assert workbench.num_passages == 70 and workbench.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
 

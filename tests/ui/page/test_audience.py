@@ -1,4 +1,4 @@
-"""The audience's votes over loopback."""
+"""The audience's votes over loopback: people in front of a stage guess with their phones which lane wins."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ def test_votes_before_the_start_count_and_the_next_race_starts_with_no_votes(
     next_round = update(served, poll, open=True)
     assert next_round["round"] == 2 and next_round["counts"] == [0, 0] and next_round["winner"] is None
     assert "closed" in vote(served, poll, ann, 1)["error"]
+    # Other lanes begin another round.
     assert update(served, poll, open=True, lanes=["Fusion"])["round"] == 3
 
 

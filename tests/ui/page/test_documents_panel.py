@@ -19,6 +19,7 @@ def upload(texts: dict[str, list[str]]) -> Upload:
         documents.append((name, name, "".join(parts)))
         end = 0
         for part in parts:
+            # (number of the document, start, end, place in the document, spans of code).
             passages.append((number, end, end + len(part), HOSTILE, []))
             end += len(part)
     content = json.dumps({"documents": documents, "passages": passages}).encode()

@@ -31,7 +31,7 @@ EARLY = '<script type="module" src="early.js"></script>'
 
 
 def client() -> TestClient:
-    """A client of an app with the middleware, whose responses are whole or in two chunks."""
+    """A client of an app with the middleware `EarlyHead`, whose responses are whole or in two chunks."""
 
     async def page(request: Request) -> HTMLResponse:
         return HTMLResponse(PAGE, status_code=200 if request.url.path == "/" else 418, headers={"x-kept": "yes"})
@@ -45,6 +45,7 @@ def client() -> TestClient:
 
 def test_the_html_is_inserted_first_in_the_head_and_the_length_is_updated() -> None:
     answer = client().get("/?q=1")
+    # The middleware also inserts tags that describe the page where it is linked.
     without_description = re.sub(r'<meta (?:property|name)="(?:og|twitter):[^>]*>', "", answer.text)
     assert without_description == PAGE.replace("<head>", f"<head>{EARLY}", 1)
     assert int(answer.headers["content-length"]) == len(answer.content) == len(answer.text.encode())
@@ -112,6 +113,7 @@ def test_the_number_of_remembered_sessions_is_bounded() -> None:
 
 
 def test_gradios_scripts_contain_the_timer_that_we_stop() -> None:
+    # The regular expression by which our script finds Gradio's timer.
     declaration = re.search(
         r"^const LOADING_TIMER = /(.*)/;$", (STATIC / "lib" / "gradio.js").read_text(encoding="utf-8"), re.MULTILINE
     )

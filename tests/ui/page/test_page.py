@@ -30,6 +30,7 @@ def test_a_stop_is_not_lost_while_documents_are_being_read() -> None:
     def start_while_stopping(visit: str) -> Job:
         workbenches: Any = SimpleNamespace(read=lambda *_: worker.queue.stop(visit))
         events = PageEvents(Backend(worker, ModelChoices(), Visitors(), workbenches), [])
+        # No files, the server's model and dtype, no servers, no reference.
         answer = json.loads(events.start("Why?", None, "", "", [], "", request, *preset_values(PRESETS[0])))
         job = worker.queue.find(answer["key"])
         assert job is not None

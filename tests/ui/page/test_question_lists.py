@@ -42,6 +42,7 @@ def list_events(
 def race(events: ListEvents, question: str = "Why?", lanes: Any = ("vanilla", "trie"), visit: str = "mine") -> Any:
     """The answer to a question of a list."""
     request: Any = SimpleNamespace(session_hash=visit, client=None)
+    # No files, the server's model and dtype, no servers, no reference. VALUES begins with the lanes, given here.
     return json.loads(events.race(question, None, "", "", [], "", request, list(lanes), *VALUES[1:]))
 
 

@@ -18,9 +18,9 @@ def choose(method: str, num_draft: Any = 7, **options: Any) -> tuple[dict[str, A
     with gr.Blocks():
         panel = build_panel([], [])
     values = choose_recommended(json.dumps({"method": method, "num_draft": num_draft, "options": options}))
-    kept = gr.skip()
+    unchanged = gr.skip()
     pairs = zip([*COMMON, *panel.options], values, strict=True)
-    changed = {name: value for name, value in pairs if value != kept}
+    changed = {name: value for name, value in pairs if value != unchanged}
     return (
         {name: changed.pop(name) for name in COMMON if name in changed},
         changed,  # type: ignore[return-value]

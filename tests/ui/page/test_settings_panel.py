@@ -170,6 +170,7 @@ def choices() -> ModelChoices:
 def test_only_offered_models_are_loaded_and_each_only_once() -> None:
     loaded_models: list[Any] = []
     models, workbench = choices(), cast(Workbench, FakeWorkbench(loaded_models))
+    # The arguments: the server's workbench, the visitor's, the model and the dtype; "" is the server's own.
     assert (
         models.choose(workbench, workbench, "", "") is workbench
         and models.choose(workbench, workbench, "", "float32") is workbench
@@ -232,12 +233,13 @@ def test_lanes_that_lack_a_head_or_a_draft_model_are_grey_and_say_why(has_heads:
     assert ("EAGLE, Block, SPACE and Hybrid need a trained head, which this server" in str(lanes.info)) != has_heads
     assert ("no-draft-model" in lanes.elem_classes) != has_draft_model
     assert ("Draft model and SpecInfer need a draft model, which this server" in str(lanes.info)) != has_draft_model
-    for need, needing in (("no-heads", head_lanes()), ("no-draft-model", draft_model_lanes())):
-        for lane in needing:
-            assert f'#lanes.{need} label:has(input[name="{lane}"]' in lane_style()
+    for css_class, grey_lanes in (("no-heads", head_lanes()), ("no-draft-model", draft_model_lanes())):
+        for lane in grey_lanes:
+            assert f'#lanes.{css_class} label:has(input[name="{lane}"]' in lane_style()
 
 
 def test_other_engines_drafters_have_no_boxes_until_they_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A twin reproduces another engine's drafter.
     twin = replace(find_method("trie"), name="twin", title="Twin", twin_of="Engine")
     monkeypatch.setitem(METHODS, "twin", twin)
     assert find_method("twin") is twin and "twin" not in native_methods()

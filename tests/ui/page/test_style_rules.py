@@ -26,7 +26,7 @@ def slow_selectors(sheet: str) -> list[str]:
 
     A browser keeps one list of the elements that `:has()` rules may style. A rule that ends in an element without id,
     class or attribute, such as `span`, puts all elements of this kind on the list, whatever changed. And `:has()` on
-    the body or on the arena is evaluated again whenever a token is drawn.
+    the body or on `.arena`, which holds the lanes' texts, is evaluated again whenever a token is drawn.
     """
     rules = re.sub(r"/\*.*?\*/", "", sheet, flags=re.DOTALL)
     lists = [text for text in re.findall(r"([^{};]+)\{", rules) if text.strip()[0] != "@"]

@@ -162,7 +162,8 @@ def test_health_is_asked_rarely_and_its_words_are_text() -> None:
         page_servers = named_servers([f"vllm={address.url}", "gone=http://127.0.0.1:9"])
         page_servers._clock = lambda: now[0]
         html = PageEvents(make_backend(page_servers), []).describe_servers()
-        for now[0] in (1.0, HEALTH_S):
+        for moment in (1.0, HEALTH_S):
+            now[0] = moment
             assert PageEvents(make_backend(page_servers), []).describe_servers() == html
         assert len(asked) == 1
         now[0] = HEALTH_S + 1.0

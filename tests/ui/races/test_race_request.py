@@ -121,7 +121,7 @@ def test_a_link_sets_only_what_it_names() -> None:
     ],
 )
 def test_an_invalid_link_gets_one_sentence_and_keeps_the_rest(link: dict[str, str], words: str) -> None:
-    rest = {"q": "Why?", "seed": "7", "tokens": "40", "lanes": "trie"}
-    values, problem = read_link(rest | link)
+    valid = {"q": "Why?", "seed": "7", "tokens": "40", "lanes": "trie"}
+    values, problem = read_link(valid | link)
     assert words in problem and problem.endswith(".") and "\n" not in problem
-    assert values == read_link({key: value for key, value in rest.items() if key not in link})[0]
+    assert values == read_link({key: value for key, value in valid.items() if key not in link})[0]

@@ -47,12 +47,12 @@ Stop = Callable[[], bool]
 
 
 def first_event() -> Started:
-    """The first event of a race with one lane."""
+    """The first event of a race with one lane, after a prompt of 3 tokens that was read in 1 ms."""
     return Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0)
 
 
 def last_event(stopped: bool = False) -> Finished:
-    """The last event of a race with one lane."""
+    """The last event of a race with one lane, which printed one token, "a", in one step."""
     lane = LaneResult("vanilla", 1, 1, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, True, None, "eos", 0, "a")
     return Finished((lane,), stopped)
 
@@ -468,7 +468,7 @@ def test_a_model_that_fails_to_load_is_reported_to_every_race() -> None:
 def test_input_errors_are_shown_and_other_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
         raise InputError("Too long.")
-        yield
+        yield  # makes this function a generator
 
     def crash(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
         yield first_event()

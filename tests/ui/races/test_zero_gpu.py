@@ -33,7 +33,7 @@ BUNDLED_WEIGHT_BYTES = 30_000_000
 VISITOR_TOKEN = "a-header.e30.a-signature"
 
 
-# Loads a model onto an imitated "cuda". A torch for CPUs lacks a few names that `spaces` looks up.
+# Loads a model onto an imitated "cuda". The first lines add names that `spaces` looks up and torch for CPUs lacks.
 LOADING = """
 import torch
 torch._C._cuda_init = torch.cuda._is_in_bad_fork = bool
@@ -207,6 +207,7 @@ def test_the_servers_process_computes_nothing_on_the_imitated_gpu(tmp_path: Path
     }
     result = processes.run(["-c", LOADING], env=os.environ | space)
     assert result.returncode == 0, result.stderr
+    # The bundled model's weights take about 15 MB in bfloat16.
     device, dtype, packed = result.stdout.split()[-3:]
     assert (device, dtype) == ("cuda:0", "bfloat16") and int(packed) > 15_000_000
 

@@ -108,12 +108,12 @@ def hold(app: Served, path: str, length: int) -> socket.socket:
     """Send a request except for its last byte. Stops sending as soon as the server answers."""
     connection = app.connect_raw()
     connection.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode())
-    left, piece = length - 1, b"x" * 500_000
-    while left:
+    num_unsent, piece = length - 1, b"x" * 500_000
+    while num_unsent:
         if select.select([connection], [], [], 0)[0]:
             break
         try:
-            left -= connection.send(piece[:left])
+            num_unsent -= connection.send(piece[:num_unsent])
         except OSError:
             break
     return connection
@@ -134,6 +134,7 @@ def statuses(connections: list[socket.socket], num_answers: int) -> Counter[int]
 def test_bodies_that_are_held_back_fill_neither_the_memory_nor_the_server(tmp_path: Path, locked: bool) -> None:
     arguments = ["--auth", f"ann:{PASSWORD}"] if locked else []
     with server(tmp_path, *arguments) as (app, process), ExitStack() as stack:
+        # The first request loads what every server needs; it does not count.
         app.ask("GET", "/config")
         before = peak_memory(process)
         attacker = replace(app, source=ATTACKER)

@@ -17,6 +17,7 @@ from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 from tests.ui.served import Served, serving
 from tests.ui.waiting import LONG_S
 
+# The body of a request for an event of the page.
 PREDICT = {"data": [], "fn_index": 0, "session_hash": "a"}
 
 

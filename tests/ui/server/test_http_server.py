@@ -123,6 +123,7 @@ def test_only_named_proxies_may_report_visitors_addresses(monkeypatch: pytest.Mo
         monkeypatch.setenv("SPACE_ID", "someone/race")
     seen = {peer: asyncio.run(forwarded(["10.1.0.0/16"], peer)) for peer in ("127.0.0.1", "10.1.2.3", "10.2.0.1")}
     named, unknown = ("192.0.2.7", "https", True), ("", "http", False)
+    # On a Space, all peers are its own proxies.
     believed = {"10.1.2.3"} | ({"127.0.0.1", "10.2.0.1"} if space else set())
     assert seen == {peer: named if peer in believed else (peer, *unknown[1:]) for peer in seen}
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "192.0.2.1, 192.0.2.2")

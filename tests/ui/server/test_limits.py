@@ -95,6 +95,7 @@ def test_sign_in_attempts_are_rate_limited() -> None:
 
 
 def test_the_whole_user_name_and_password_must_match() -> None:
+    # The user is "ann", and the password is "ü:b".
     check = password_check("ann:ü:b")
     assert check is not None and check("ann", "ü:b")
     assert not check("ann", "ü:") and not check("ann", "") and not check("", "ann:ü:b")

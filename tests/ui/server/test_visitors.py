@@ -38,6 +38,7 @@ def served() -> Iterator[Served]:
 
 def test_a_rate_counts_the_last_period_of_each_visitor() -> None:
     now = 0.0
+    # At most three events of a visitor in 60 seconds; `take` counts one event, or as many as it is told.
     rate = Rate(3, 60.0, clock=lambda: now)
     assert rate.take("a", 2) and not rate.take("a", 2) and rate.take("a") and rate.take("b", 3)
     now = 59.9
@@ -90,6 +91,7 @@ def test_a_race_on_uploads_leaves_no_other_files(served: Served) -> None:
     assert served.files() == ["owls.md"]
 
 
+# "{}" stands for the folder of uploads.
 @pytest.mark.parametrize("path", ["/etc/passwd", "https://192.0.2.1/a.md", "{}/../a.md"])
 def test_a_race_reads_only_uploaded_files(served: Served, path: str) -> None:
     file = path.format(served.folder)

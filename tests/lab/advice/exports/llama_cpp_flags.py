@@ -13,9 +13,11 @@ from typing import Any
 
 import xllamacpp
 
+# The mangled C++ name of `common_params_parse`.
 PARSE = "_Z19common_params_parseiPPcR13common_params13llama_examplePFviS0_E"
 # LLAMA_EXAMPLE_SERVER in common/common.h, as in build 11549.
 SERVER = 12
+# The bytes of a Python object's header, in front of the C++ struct.
 HEADER_SIZE = object.__basicsize__
 
 
@@ -27,11 +29,11 @@ def parse_flags(flags: str, params: Any = None) -> Any:
     params = xllamacpp.CommonParams() if params is None else params
     struct = id(params) + HEADER_SIZE
     assert ctypes.c_int32.from_address(struct).value == params.n_predict, "the struct lies elsewhere in this wheel"
-    words = [b"llama-server", *(word.encode() for word in shlex.split(flags))]
+    arguments = [b"llama-server", *(word.encode() for word in shlex.split(flags))]
     library = ctypes.CDLL(str(Path(xllamacpp.xllamacpp.__file__)))
     parse = getattr(library, PARSE)
     parse.restype = ctypes.c_bool
-    array = (ctypes.c_char_p * len(words))(*words)
-    if not parse(len(words), array, ctypes.c_void_p(struct), ctypes.c_int(SERVER), None):
+    argv = (ctypes.c_char_p * len(arguments))(*arguments)
+    if not parse(len(arguments), argv, ctypes.c_void_p(struct), ctypes.c_int(SERVER), None):
         raise ValueError(f"llama.cpp refuses {flags}")
     return params

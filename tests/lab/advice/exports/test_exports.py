@@ -1,4 +1,4 @@
-"""Exports to engines: an installed engine's own code reads them; for other engines the source says what they accept."""
+"""Settings exported to engines, read by an installed engine's own code, or checked by rules from its source."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tests.integrations.vllm_runner import vllm_config
 from tests.lab.advice.exports.llama_cpp_flags import parse_flags
 from tests.parts import TableTarget
 
+# The shares of steps that accept at least one, two and three draft tokens: 2.0 tokens a step, with the bonus token.
 RATES = (0.6, 0.3, 0.1)
 
 
@@ -110,6 +111,7 @@ def sglang_parser() -> argparse.ArgumentParser:
     return parser
 
 
+# SGLang's options of a draft of eight tokens; SGLang counts the root as well.
 TREE = {
     "num_draft_tokens": 9,
     "max_trie_depth": 18,
@@ -274,6 +276,7 @@ def test_invalid_settings_files_are_refused(tmp_path: Path, content: str) -> Non
 
 def test_the_profile_has_what_its_consumers_need() -> None:
     """NVIDIA/Model-Optimizer, pull request 2247: one rate per draft position, never rising."""
+    # Of ten steps four accept nothing, three one token, three two.
     measured = acceptance_profile({0: 4, 1: 3, 2: 3}) | {"mean_accept_length_per_request": 2.5}
     profile = speculation_profile("suffix", 4, measured, {}, {"dataset": "logs"})
     assert profile["schema_version"] == "1.0" and profile["measured"] is True
@@ -292,7 +295,7 @@ def test_the_profile_has_what_its_consumers_need() -> None:
 
 
 def test_simulators_get_the_mean_of_all_steps_and_conditional_rates() -> None:
-    """AISimulate wants accepted tokens within 0 and the draft size, Dynamo's mocker 1 to 5 conditional rates."""
+    """AISimulate wants a mean of accepted tokens between 0 and the draft size, Dynamo's mocker one to five rates."""
     settings = simulator_settings(3, acceptance_profile({0: 4, 1: 3, 2: 3}))
     assert settings["aisimulate"]["speculative"] == {
         "method": "ngram", "params": {"num_speculative_tokens": 3}, "accepted_tokens": 0.9,

@@ -69,6 +69,7 @@ def test_several_streams_in_one_file_are_one_log(tmp_path: Path, ending: str) ->
 
 
 def test_a_skipped_frame_of_zstandard_is_not_part_of_the_log(tmp_path: Path) -> None:
+    # A skippable frame: its magic number, the length of its data, and the data.
     skipped = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
     (tmp_path / "t.zst").write_bytes(skipped + zstandard.compress(json.dumps(FRESH).encode() + b"\n"))
     assert len(list(TranscriptFile(tmp_path / "t.zst"))) == 1

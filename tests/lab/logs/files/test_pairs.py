@@ -17,6 +17,7 @@ from tests.lab.parts import pack, write
 
 
 def index_of(path: Path) -> RequestIndex:
+    """The index of the requests in this file."""
     return RequestIndex(Source(path))
 
 
@@ -72,9 +73,9 @@ def test_two_files_must_be_a_pair(tmp_path: Path) -> None:
 
 def batch(folder: Path, requests: str, responses: str, *names: str, is_anthropic: bool = False) -> tuple[Path, Path]:
     """Write the two files of a batch with requests of these ids; return the paths (responses, requests)."""
-    asked, answered = ("params", "result") if is_anthropic else ("body", "response")
+    request_field, response_field = ("params", "result") if is_anthropic else ("body", "response")
     paths = folder / f"{responses}.jsonl", folder / f"{requests}.jsonl"
-    for path, field in zip(paths, (answered, asked), strict=True):
+    for path, field in zip(paths, (response_field, request_field), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, *({"custom_id": name, field: {"text": requests}} for name in names))
     return paths

@@ -181,9 +181,14 @@ def test_a_pipe_is_not_opened_to_find_its_kind_because_closing_it_ends_its_write
 ) -> None:
     pipe, log = tmp_path / "pipe", write(tmp_path / "t.jsonl", FRESH)
     os.mkfifo(pipe)
-    opened = []
+    opened: list[Path] = []
     open_regular = sources.open_regular
-    monkeypatch.setattr(sources, "open_regular", lambda path, **how: opened.append(path) or open_regular(path, **how))
+
+    def record_open(path: Path, **how: bool) -> io.BufferedReader:
+        opened.append(path)
+        return open_regular(path, **how)
+
+    monkeypatch.setattr(sources, "open_regular", record_open)
     assert pair_files([pipe, log]) == [(pipe, None), (log, None)]
     assert find_sources(pipe) == ([Source(pipe)], [])
     assert pipe not in opened
@@ -215,14 +220,20 @@ def test_a_log_is_opened_once(tmp_path: Path, opened: list[str], name: str) -> N
             stream.write_table(table)
     elif "parquet" in name:
         write_table(table, tmp_path / "table", row_group_size=200)
-        pack(path, (tmp_path / "table").read_bytes()) if name.endswith(".zst") else (tmp_path / "table").rename(path)
+        if name.endswith(".zst"):
+            pack(path, (tmp_path / "table").read_bytes())
+        else:
+            (tmp_path / "table").rename(path)
     elif name == "t.zip":
         with zipfile.ZipFile(path, "w") as archive:
             for row in rows:
                 archive.writestr(f"{row['id']:>03}.jsonl", json.dumps(row))
     else:
         lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        pack(path, lines) if name.endswith(".gz") else path.write_bytes(lines)
+        if name.endswith(".gz"):
+            pack(path, lines)
+        else:
+            path.write_bytes(lines)
     file = TranscriptFile(path)
     assert [transcript.id for transcript in file] == [str(number) for number in range(600)]
     assert opened == [name]

@@ -209,6 +209,7 @@ def nested_table(count: int) -> pyarrow.Table:
 
 
 def write_arrow(rows: pyarrow.Table, path: Path) -> None:
+    """Write a table as a stream of Arrow batches of 100 rows."""
     with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, rows.schema) as stream:
         for batch in rows.to_batches(100):
             stream.write(batch)
@@ -254,8 +255,8 @@ def test_a_map_is_an_object(tmp_path: Path) -> None:
     ],
 )
 def test_a_time_that_python_does_not_know_is_a_number(tmp_path: Path, kind: Any, time: int) -> None:
-    whole = pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64()
-    times = pyarrow.array([time], whole).cast(kind)
+    integer = pyarrow.int32() if kind.bit_width == 32 else pyarrow.int64()
+    times = pyarrow.array([time], integer).cast(kind)
     turns = pyarrow.ListArray.from_arrays([0, 1], pyarrow.StructArray.from_arrays([times], ["at"]))
     write_arrow(pyarrow.table({"time": times, "turns": turns, "output": ["b"]}), tmp_path / "t.arrow")
     rows = [row for _, row in Rows(Source(tmp_path / "t.arrow"), None, lambda *_: None)]
@@ -272,6 +273,7 @@ def test_a_broken_arrow_file_is_refused(tmp_path: Path) -> None:
 def test_an_arrow_file_whose_texts_lie_outside_of_it_is_refused(tmp_path: Path) -> None:
     write_arrow(pyarrow.table({"prompt": ["abc", "defg"], "output": ["x", "y"]}), tmp_path / "t.arrow")
     data = (tmp_path / "t.arrow").read_bytes()
+    # Where "abc" and "defg" begin among the bytes of all prompts, and where the last one ends.
     starts = struct.pack("<3i", 0, 3, 7)
     assert data.count(starts) == 1
     (tmp_path / "t.arrow").write_bytes(data.replace(starts, struct.pack("<3i", 0, -5, 7)))

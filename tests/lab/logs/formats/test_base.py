@@ -83,6 +83,7 @@ def test_a_model_may_write_python(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        # Starred tuples: several texts on a line.
         *("content='" + " a" * 150_000, "id='a' " + "choices=" * 50_000),
         *(" " * 300_000, "\\" * 300_000, '"{' + "\\" * 300_000),
         *("array(" * 50_000, "array(" + " " * 300_000),

@@ -19,8 +19,8 @@ def test_each_turn_has_its_own_history() -> None:
 
 def test_an_opening_assistant_turn_is_only_history() -> None:
     turns = [{"from": "gpt", "value": "x"}, {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
-    (only,) = ShareGPT().read({"conversations": turns})
-    assert only.prompt == [{"role": "assistant", "content": "x"}, USER]
+    (exchange,) = ShareGPT().read({"conversations": turns})
+    assert exchange.prompt == [{"role": "assistant", "content": "x"}, USER]
 
 
 def test_a_demonstration_is_only_history() -> None:
@@ -69,8 +69,8 @@ def test_an_unreadable_conversation_is_reported(messages: Any, reason: str) -> N
 
 
 def test_how_long_messages_took_is_no_order() -> None:
-    (only,) = OpenAIChat().read({"messages": [USER | {"time": 2.5}, ANSWER | {"time": 0.3}]})
-    assert only.output == ANSWER
+    (exchange,) = OpenAIChat().read({"messages": [USER | {"time": 2.5}, ANSWER | {"time": 0.3}]})
+    assert exchange.output == ANSWER
 
 
 @pytest.mark.parametrize("times", [(4, 3, 2, 1), ("2026-02-01T10:00", "2026-02-01T09:00", "2026-01-31", "2026-01-30")])
@@ -98,8 +98,8 @@ HUMAN, GPT = {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}
 @pytest.mark.parametrize("row", [{"conversations": [[HUMAN, GPT]]}, {"items": [HUMAN, GPT]}, {"data": ["a", "b"]}])
 def test_turns_are_unpacked(row: Any) -> None:
     assert ShareGPT.looks_like(row)
-    (only,) = ShareGPT().read(row)
-    assert (only.prompt, only.output) == ([USER], ANSWER)
+    (exchange,) = ShareGPT().read(row)
+    assert (exchange.prompt, exchange.output) == ([USER], ANSWER)
 
 
 @pytest.mark.parametrize("row", [{"items": [{"id": 1}]}, {"data": [1, 2]}, {"data": {}}])
@@ -124,14 +124,14 @@ def test_a_picture_beside_the_conversation_is_reported(name: str) -> None:
     ],
 )
 def test_the_chosen_answer_is_scored(row: Any) -> None:
-    (only,) = Completions().read(row)
-    assert (only.prompt, only.output) == ([USER], ANSWER)
+    (exchange,) = Completions().read(row)
+    assert (exchange.prompt, exchange.output) == ([USER], ANSWER)
 
 
 def test_a_preference_may_be_two_texts() -> None:
     text = "\n\nHuman: a\n\nAssistant: b\n\nHuman: c\n\nAssistant: d"
-    (only,) = Completions().read({"chosen": text, "rejected": text})
-    assert (only.prompt, only.output) == (text.removesuffix(" d"), " d")
+    (exchange,) = Completions().read({"chosen": text, "rejected": text})
+    assert (exchange.prompt, exchange.output) == (text.removesuffix(" d"), " d")
     with pytest.raises(ValueError, match="have no prompt beside them"):
         list(Completions().read({"chosen": "a b", "rejected": "a c"}))
 

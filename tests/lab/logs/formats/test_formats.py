@@ -16,6 +16,7 @@ from tests.lab.parts import run, write
 
 # Enough lanes for wrong ids to change some metric.
 LANES = ("--lanes", "prompt-lookup,trie,suffix,bigram")
+# Fields that are measured times, which differ from run to run.
 TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
 

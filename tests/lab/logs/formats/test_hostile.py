@@ -40,7 +40,10 @@ ANY = st.recursive(
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path (keys and indices) of every field and item in a row."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        inner = list(value.items())
+    else:
+        inner = list(enumerate(value)) if isinstance(value, list) else []
     return [place for key, field in inner for place in ((*path, key), *places(field, (*path, key)))]
 
 
@@ -79,6 +82,7 @@ def chat(messages: Any, answer: Any, *_: Any) -> tuple[list[int], list[int], tup
 
 
 def tokenize(text: str) -> list[int]:
+    """Stands in for a tokenizer: one token for each letter."""
     return [3] * len(text)
 
 
@@ -125,11 +129,12 @@ def test_rows_that_were_read_leave_no_memory_behind(shape: str) -> None:
         kept_bytes, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # A reader may keep a few requests. If it kept one byte for each character that it reads, it would keep 16,000.
+    # A reader may keep a few requests. If it kept a byte for each character that it reads, it would keep 16,000 bytes.
     assert kept_bytes < 12_000 and peak_bytes < 200_000
 
 
 def _read_rows(reader: Format, rows: list[Any], count: int) -> None:
+    """Read `count` rows, the given ones again and again, and drop what the reader gives."""
     for number in range(count):
         with contextlib.suppress(ValueError, KeyError):
             for _ in reader.read(rows[number % len(rows)]):

@@ -20,6 +20,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def count(row: dict[str, Any]) -> int:
+    """The number of exchanges in a row, read in the format that it is recognised as."""
     log_format = recognise(row)
     assert log_format is not None
     return len(list(log_format().read(row)))

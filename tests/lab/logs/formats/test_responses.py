@@ -27,19 +27,19 @@ def test_each_choice_becomes_an_exchange() -> None:
 
 
 def test_a_completion_has_its_ids_in_the_choice() -> None:
-    (only,) = Response().read({"choices": [{"text": "b", "prompt_token_ids": [1], "token_ids": [2]}]})
-    assert (only.prompt, only.output) == ((1,), (2,))
+    (exchange,) = Response().read({"choices": [{"text": "b", "prompt_token_ids": [1], "token_ids": [2]}]})
+    assert (exchange.prompt, exchange.output) == ((1,), (2,))
 
 
 def test_a_request_in_the_same_line_is_used() -> None:
-    (only,) = Batch().read(row() | {"body": REQUEST})
-    assert (only.prompt, only.id) == (REQUEST["messages"], "r")
+    (exchange,) = Batch().read(row() | {"body": REQUEST})
+    assert (exchange.prompt, exchange.id) == (REQUEST["messages"], "r")
 
 
 def test_a_batch_response_with_token_ids_needs_no_request() -> None:
     body = {"choices": [CHOICE | {"token_ids": [2]}], "prompt_token_ids": [1]}
-    (only,) = Batch().read(row(body=body))
-    assert (only.prompt, only.output) == ((1,), (2,))
+    (exchange,) = Batch().read(row(body=body))
+    assert (exchange.prompt, exchange.output) == ((1,), (2,))
 
 
 @pytest.mark.parametrize(

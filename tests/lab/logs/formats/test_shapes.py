@@ -17,6 +17,7 @@ CHAT = {"choices": [{"message": {"role": "assistant", "content": "b"}}]}
 @pytest.mark.parametrize(
     "written",
     [
+        # Starred tuples: several values on a line.
         *({"answer": "Oslo", "sure": True}, {"text": "b", "done": False}, {"response": "b", "result": {"x": 1}}),
         *({"question": "q", "choices": [{"text": "b"}]}, {"results": ["b"]}, {"candidates": [{"name": "b"}]}),
         {"choices": ["b", "c"]},
@@ -34,6 +35,7 @@ def test_json_that_a_model_wrote_stays_text(written: Any) -> None:
 @pytest.mark.parametrize(
     "response",
     [
+        # Starred tuples: several responses on a line.
         *(CHAT, {"body": CHAT}, {"choices": [{"text": "b"}]}, {"choices": [{"text": "b", "finish_reason": "stop"}]}),
         *({"response": "b", "done": True}, {"completion": "b", "stop_reason": "stop"}, {"generated_text": "b"}),
         *({"text": "b", "meta_info": {}}, {"results": [{"outputText": "b"}]}, {"generations": [[{"text": "b"}]]}),

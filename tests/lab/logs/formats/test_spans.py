@@ -25,6 +25,7 @@ def only(row: Any) -> Exchange:
 
 
 def event(name: str, **attributes: Any) -> dict[str, Any]:
+    """An event of a span."""
     return {"name": name, "attributes": attributes}
 
 

@@ -1,6 +1,7 @@
 """The same twenty requests in every log format, each in its published shape, and a tokenizer with a chat template.
 
-The sources of the shapes are named in specrace/lab/logs/formats/.
+A function named after a format writes a log in a folder and returns its files; one that begins with an underscore makes
+a part of a row. The sources of the shapes are named in specrace/lab/logs/formats/.
 """
 
 from __future__ import annotations
@@ -344,7 +345,7 @@ def sglang(folder: Path) -> list[Path]:
     return [_lines(folder / "sglang.jsonl", rows)]
 
 
-# Name of the format, with a suffix if it has several shapes -> function that writes a log of it into a folder.
+# For each format (its name, with a suffix if it has several shapes), the function that writes a log of it in a folder.
 SHAPES: dict[str, Callable[[Path], list[Path]]] = {
     "specrace text": own_text,
     "specrace ids": own_ids,

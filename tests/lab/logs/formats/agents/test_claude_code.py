@@ -44,10 +44,12 @@ def answer(uuid: str, parent: str | None, content: Any, **more: Any) -> dict[str
 
 
 def tool_use(call: str, path: str = "a") -> dict[str, Any]:
+    """The block with which the model calls the tool Read; `call` is the call's id."""
     return {"type": "tool_use", "id": call, "name": "Read", "input": {"path": path}}
 
 
 def tool_result(call: str, text: Any) -> dict[str, Any]:
+    """The block with the result of a call."""
     return {"type": "tool_result", "tool_use_id": call, "content": text}
 
 
@@ -151,12 +153,13 @@ def test_a_response_over_several_lines_is_one_answer_even_if_a_line_is_repeated(
             },
         ),
     ]
-    (only,) = read(rows)
-    assert scored([only]) == [(["a"], "bc")]
-    assert only.usage == Usage(prompt=543, output=9)
+    (exchange,) = read(rows)
+    assert scored([exchange]) == [(["a"], "bc")]
+    assert exchange.usage == Usage(prompt=543, output=9)
 
 
 def text(content: str) -> dict[str, Any]:
+    """A block of text."""
     return {"type": "text", "text": content}
 
 
@@ -186,8 +189,8 @@ def test_parts_that_begin_alike_are_parts_of_one_answer() -> None:
 
 def test_an_output_count_from_the_beginning_of_a_response_is_ignored() -> None:
     rows = [user("1", None, "a"), answer("2", "1", "word " * 20, usage={"input_tokens": 3, "output_tokens": 1})]
-    (only,) = read(rows)
-    assert only.usage == Usage(prompt=3)
+    (exchange,) = read(rows)
+    assert exchange.usage == Usage(prompt=3)
     rows[1]["message"]["usage"]["output_tokens"] = 21
     assert read(rows)[0].usage == Usage(prompt=3, output=21)
 
@@ -303,9 +306,10 @@ def test_what_claude_code_tells_the_model_stays_in_the_prompt() -> None:
 )
 def test_an_answer_without_its_thinking_has_a_warning(thinking: dict[str, Any]) -> None:
     blocks = [thinking, {"type": "text", "text": "b"}]
-    (only,) = read([user("1", None, "a"), answer("2", "1", blocks, usage={"input_tokens": 9, "output_tokens": 1500})])
-    assert only.warnings == (HIDDEN_REASONING,)
-    assert (only.output, only.usage.output) == ({"role": "assistant", "content": "b"}, 1500)
+    usage = {"input_tokens": 9, "output_tokens": 1500}
+    (exchange,) = read([user("1", None, "a"), answer("2", "1", blocks, usage=usage)])
+    assert exchange.warnings == (HIDDEN_REASONING,)
+    assert (exchange.output, exchange.usage.output) == ({"role": "assistant", "content": "b"}, 1500)
 
 
 @pytest.mark.parametrize(
@@ -331,6 +335,7 @@ def test_an_answer_of_whose_prompt_the_server_left_parts_out_is_counted(
 
 
 def attachment(uuid: str, parent: str, kind: str, **more: Any) -> dict[str, Any]:
+    """A line that attaches a text to the prompt."""
     return line("attachment", uuid, parent, attachment={"type": kind, "content": ["x"]}, **more)
 
 
@@ -506,8 +511,8 @@ def test_a_session_that_is_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) 
     list(reader.read(user("0", None, "a")))
     with pytest.raises(ValueError, match="the session is longer than"):
         list(reader.read(user("1", "0", "b" * 1000)))
-    rest = [answer("2", "1", "c"), user("3", None, "d"), answer("4", "3", "e")]
-    exchanges = read(rest, reader)
+    later_rows = [answer("2", "1", "c"), user("3", None, "d"), answer("4", "3", "e")]
+    exchanges = read(later_rows, reader)
     assert (scored(exchanges), reasons(exchanges)) == ([(["d"], "e")], [sessions.TOO_LONG])
 
 

@@ -1,4 +1,7 @@
-"""Codex's rollouts: turns, rollbacks, forks, compactions, and what the model did not read or write."""
+"""Codex's rollouts: turns, rollbacks, forks, compactions, and what the model did not read or write.
+
+A rollout is the log of one session, a line for each event.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,17 @@ def read(rows: Rows, reader: Format | None = None) -> list[Exchange]:
 
 
 def line(kind: str, **payload: Any) -> dict[str, Any]:
+    """A line of a rollout."""
     return {"timestamp": "t", "type": kind, "payload": payload}
 
 
 def item(kind: str, **fields: Any) -> dict[str, Any]:
+    """A line with something that the model read or wrote."""
     return line("response_item", type=kind, **fields)
 
 
 def event(kind: str, **fields: Any) -> dict[str, Any]:
+    """A line with an event that Codex reports."""
     return line("event_msg", type=kind, **fields)
 
 
@@ -40,15 +46,18 @@ def meta(name: str, text: str = "Be brief.", **fields: Any) -> dict[str, Any]:
 
 
 def message(role: str, text: str, **fields: Any) -> dict[str, Any]:
+    """A line with a message of this role."""
     kind = "output_text" if role == "assistant" else "input_text"
     return item("message", role=role, content=[{"type": kind, "text": text}], **fields)
 
 
 def user(text: str) -> dict[str, Any]:
+    """A line with a user's message."""
     return message("user", text)
 
 
 def answer(text: str) -> dict[str, Any]:
+    """A line with an answer of the model."""
     return message("assistant", text)
 
 
@@ -58,10 +67,12 @@ def talk(texts: str) -> Rows:
 
 
 def call(identifier: str, name: str = "shell", arguments: str = '{"command": ["ls"]}') -> dict[str, Any]:
+    """A line with a call of a tool."""
     return item("function_call", name=name, arguments=arguments, call_id=identifier)
 
 
 def output(identifier: str, content: Any) -> dict[str, Any]:
+    """A line with the result of a call."""
     return item("function_call_output", call_id=identifier, output=content)
 
 
@@ -280,8 +291,8 @@ def test_the_users_instructions_are_read_once() -> None:
 
 def test_what_the_model_wrote_to_a_custom_tool_stays_text() -> None:
     rows = [user("a"), item("custom_tool_call", name="calculate", input="[1, 2]", call_id="c")]
-    (only,) = read(rows)
-    assert only.output["tool_calls"][0]["function"]["arguments"] == "[1, 2]"  # type: ignore[index, call-overload]
+    (exchange,) = read(rows)
+    assert exchange.output["tool_calls"][0]["function"]["arguments"] == "[1, 2]"  # type: ignore[index, call-overload]
 
 
 @pytest.mark.parametrize(
