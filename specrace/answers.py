@@ -33,7 +33,7 @@ from specrace.workbench import Workbench
 OnCuts = Callable[[str, Sequence[Hit]], object]
 
 ANSWERS = "answers.jsonl"
-_MAX_ANSWERS_BYTES = 1_000_000_000
+_MAX_ANSWERS_BYTES = 1_000_000_000  # a guess, for a file of our own
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,10 @@ class Answer:
 
     @property
     def repeats(self) -> bool:
-        """Whether a sentence of four words or more occurs twice, as in loops too long for `loop_tokens`."""
+        """Whether a sentence of four words or more occurs twice, as in loops too long for `loop_tokens`.
+
+        Shorter ones, such as "Yes.", may well come twice.
+        """
         sentences = [self.text[start:end] for start, end in split_sentences(self.text)]
         long_sentences = [sentence for sentence in sentences if count_words(sentence) >= 4]
         return len(set(long_sentences)) < len(long_sentences)

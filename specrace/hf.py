@@ -84,7 +84,7 @@ def custom_generate(
         if curve is None and target.device_type == "cpu" and target.dtype == torch.float32:
             curve = ASSUMED_EAGER_CPU
         prompt, options = input_ids[0].tolist(), options or {}
-        max_new_tokens = max(1, max_length - len(prompt))
+        max_new_tokens = max(1, max_length - len(prompt))  # transformers' loop, too, writes at least one token
         spec = RaceSpec((method,), num_draft=num_draft, options={method: options})
         plan = _plan(target, spec, method, curve, len(prompt))
         # Near the end of the model's context, drafts are shortened to fit.

@@ -98,9 +98,9 @@ class RecordedRace:
 
 def show(path: str | Path) -> RecordedRace:
     """Open a recording that the page, `race --save` or `RecordedRace.save` wrote. Raises InputError."""
-    from specrace.views.recording_check import TERMINAL, read_recording
+    from specrace.views.recording_check import TERMINAL_LIMITS, read_recording
 
-    return RecordedRace(tuple(read_recording(Path(path), TERMINAL)))
+    return RecordedRace(tuple(read_recording(Path(path), TERMINAL_LIMITS)))
 
 
 @overload

@@ -133,8 +133,8 @@ class Workbench:
         """Load everything, by default with the bundled model. Raises InputError.
 
         `on_progress` receives a line before each part, and `on_skip` a sentence about each document left out. A folder
-        `index` from `build_index` replaces the documents; 20 million of its characters are kept in memory. Other
-        parameters: see `load_reranker` and `load_choice`.
+        `index` from `build_index` replaces the documents; `COMMAND_LINE.characters` of its text are kept in memory.
+        `ready`: False if the device is not available yet. Other parameters: see `load_reranker` and `load_choice`.
         """
         on_progress("Reading the documents")
         if index is None:
@@ -275,6 +275,7 @@ class Workbench:
     def sources(self, spec: RaceSpec) -> Sources:
         """The n-gram counts and the suffix index of all documents; either is None unless a lane drafts from it."""
         plans = plan_lanes(spec, self.target.device_type, chains_only=self.target.chains_only).values()
+        # The fields of `Sources` through which the lanes read documents, "" for those that read none.
         parts = {plan.method.corpus_part_with(plan.options) for plan in plans}
         counts = self.tables.counts if "corpus" in parts else None
         suffixes = self.tables.suffixes if "corpus_index" in parts else None

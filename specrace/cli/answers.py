@@ -75,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
     # With "auto", questions are drawn below, once the workbench has read the documents.
     questions = [] if count else read_questions(file)
     workbench = open_workbench(options)
+    # No question was read only if there is a `count`; `or 0` is for the type checker.
     questions = questions or draw_questions(workbench.documents, count or 0)
     out = console()
     answers: list[Answer] = []

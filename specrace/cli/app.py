@@ -40,10 +40,10 @@ from specrace.ui.serve import serve
 from specrace.ui.server.visitors import THIS_MACHINE
 from specrace.ui.visitor_limits import VisitorLimits
 
-MAX_THREADS = 1024
+MAX_THREADS = 1024  # against a typing error
 MAX_SHARE_HOURS = 8760  # a year
 LOG_FORMATS = ("text", "json")
-# Field of `VisitorLimits` -> its flag, its maximum, and its help.
+# Field of `VisitorLimits` -> its flag, its maximum (a guess, except for tokens), and its help.
 LIMITS = {
     "queue": ("--queue", 1000, "races that may wait"),
     "race_tokens": (
@@ -97,7 +97,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> int:
     """Serve the page until the process is interrupted. Raises InputError."""
-    return serve(check(options))
+    return serve(read_config(options))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -243,7 +243,7 @@ def _add_visitor_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, dest=name, type=int, default=default, metavar="N", help=help_text)
 
 
-def check(options: argparse.Namespace) -> ServerConfig:
+def read_config(options: argparse.Namespace) -> ServerConfig:
     """Check the arguments as far as possible without loading a model, and choose the models. Raises InputError."""
     if under_torchrun():
         raise InputError("The page runs in one process: start it without torchrun; --device auto takes all GPUs.")
@@ -253,7 +253,7 @@ def check(options: argparse.Namespace) -> ServerConfig:
     if options.mcp and find_spec("mcp") is None:
         raise InputError("--mcp needs the package mcp; install specrace[mcp], or leave it out.")
     if options.replay is None:
-        return _check_race(options)
+        return _race_config(options)
     if options.server:
         raise InputError("--server races beside a model, and --replay loads none; leave out one of the two.")
     if options.mcp:
@@ -262,13 +262,15 @@ def check(options: argparse.Namespace) -> ServerConfig:
     return _config(options, StartingModel(find_source(BUNDLED_MODEL)))
 
 
-def _check_race(options: argparse.Namespace) -> ServerConfig:
+def _race_config(options: argparse.Namespace) -> ServerConfig:
     """Check the arguments of a page that races: its settings, models and documents. Raises InputError."""
     lane = None if options.settings is None else options.settings["method"]
+    # A twin reproduces another engine's drafter, for forecasts.
     if lane is not None and is_twin(lane):
         raise InputError(f"The page has no lane {lane}; race it on the command line.")
     model = choose_starting_model(options)
-    drafts = [find_or_allow(name, options) for name in options.draft_model or ()]
+    drafts = [find_model(name, options) for name in options.draft_model or ()]
+    # None: the default of --models. On ZeroGPU (see `choose_starting_model`) visitors may choose no other model.
     names = () if zero_gpu.is_enabled() else options.models
     models = None if names is None else [str(find_present(name).location) for name in names]
     if options.index is None:
@@ -349,7 +351,7 @@ def choose_starting_model(options: argparse.Namespace) -> StartingModel:
     before the page is served. Raises InputError for an unusable model, and for an adapter or head of an unnamed one.
     """
     if options.model is not None:
-        return StartingModel(find_or_allow(options.model, options))
+        return StartingModel(find_model(options.model, options))
     may_fetch = options.draft_model is None and not options.no_fetch
     # Not `find_source`, which would prefer a folder of that name in the current folder.
     preferred = named_source(PREFERRED)
@@ -366,7 +368,7 @@ def choose_starting_model(options: argparse.Namespace) -> StartingModel:
     return StartingModel(bundled, is_default=True, to_fetch=PREFERRED if fetches else None)
 
 
-def find_or_allow(name: str, options: argparse.Namespace) -> ModelSource:
+def find_model(name: str, options: argparse.Namespace) -> ModelSource:
     """Look up a model; one that must be fetched is allowed unless --no-fetch is given. Raises InputError."""
     source = find_source(name)
     if not source.is_missing:

@@ -1,4 +1,7 @@
-"""`python -m specrace bench`: measures the speed of lanes and of other decoders on this machine."""
+"""`python -m specrace bench`: measures the speed of lanes and of other decoders on this machine.
+
+Other libraries' decoders, such as llama.cpp's, are peers. `COUNTERPARTS` maps a peer to the lane most like it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench.benchmark import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
 from specrace.lab.bench.summary import summarise
 from specrace.lab.logs.transcripts import TranscriptFile, write_transcripts
-from specrace.lab.scoring.score import needs_target
+from specrace.lab.scoring.score import why_not_scorable
 from specrace.retrieval.prompt import check_prompt
 
 # The lanes without --lanes.
@@ -149,6 +152,7 @@ def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, li
     # With "auto", questions are drawn below, once the workbench has read the documents.
     lines = [] if count else read_prompts(Path(source), options.limit)
     workbench = open_workbench(options)
+    # No line was read only if there is a `count`; `or 0` is for the type checker.
     lines = lines or draw_questions(workbench.documents, count or 0)[: options.limit]
     target = workbench.target
     prompts = [_prompt(workbench, line, spec, options) for line in lines]
@@ -227,7 +231,8 @@ def unscriptable(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
     method = find_method(name)
     if method.corpus_part_with({**method.defaults("cpu"), **options}):
         return "it drafts from documents, and a transcript has none"
-    return needs_target(method) or ("it learns from tokens off the accepted path" if method.scoring.build else "")
+    # `scoring.build` makes a reduced drafter, for a method whose own needs the target's tokens off the accepted path.
+    return why_not_scorable(method) or ("it learns from tokens off the accepted path" if method.scoring.build else "")
 
 
 def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: argparse.Namespace) -> BenchPrompt:

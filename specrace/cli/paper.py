@@ -18,7 +18,7 @@ from specrace.cli.shared.arguments import (
     add_setting,
 )
 from specrace.cli.shared.outputs import check_folder
-from specrace.cli.shared.sweeps import TABLE_WIDTH, answer_questions, draw_table, read_logs, sweep_transcripts
+from specrace.cli.shared.sweeps import TABLE_WIDTH, answer_questions, draw_paper_plot, read_logs, sweep_transcripts
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     sweep = sweep_transcripts(options, swept_lanes(name), transcripts, curve)
     tables = make_tables(name, sweep, transcripts, curve)
     if options.out is not None:
-        draw_table(options.out, name, sweep, tables, curve)
+        draw_paper_plot(options.out, name, sweep, tables, curve)
     source = f"{len(transcripts)} requests; costs: {describe_curve(curve)}."
     if options.json:
         print_json({"table": name, "source": source, "tables": [asdict(table) for table in tables]})
@@ -99,6 +99,7 @@ def _show(tables: Sequence[Table], source: str) -> None:
         for column in table.columns:
             printed.add_column(clean(column), justify="right")
         for name, *cells in table.rows:
+            # Below 1 are shares and short times, which need three significant digits.
             printed.add_row(clean(name), *(f"{cell:.3g}" if cell < 1 else f"{cell:.2f}" for cell in cells))
         out.print(printed)
     out.print(clean(source))

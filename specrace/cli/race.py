@@ -26,7 +26,7 @@ from specrace.engine.repeats import RepeatUntilNarrow, repeat_times
 from specrace.engine.request import RaceRequest
 from specrace.engine.spec import DEFAULT_LANES
 
-# The time limit of "--repeat auto", in seconds.
+# The time limit of "--repeat auto", in seconds: a guess at how long somebody waits.
 AUTO_S = 20.0
 REPEAT = Setting(
     "repeat",
@@ -53,6 +53,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Race the lanes on a question, show the race and save it. Raises InputError."""
     run_again = read_repeat(options.repeat)
+    # Recordings are written with msgspec; a race needs it for nothing else.
     if options.save is not None and find_spec("msgspec") is None:
         raise InputError("--save needs msgspec, which is not installed; install it, or race without --save.")
     if is_blank(options.question):

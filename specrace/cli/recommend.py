@@ -14,7 +14,7 @@ from rich.table import Table
 import specrace
 from specrace.cli.shared.opening import find_tokenizer
 from specrace.cli.shared.outputs import add_output, check_folder
-from specrace.cli.shared.sweeps import add_sweep_arguments, checked_processes, read_logs, sweep_transcripts, swept_lanes
+from specrace.cli.shared.sweeps import add_sweep_arguments, read_logs, read_processes, sweep_transcripts, swept_lanes
 from specrace.cli.shared.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
@@ -41,7 +41,7 @@ from specrace.retrieval.documents import read_documents
 
 # The cost curve without --cost-curve.
 ASSUMED = "assumed-gpu"
-MAX_BATCH = 4096
+MAX_BATCH = 4096  # against a typing error
 # The files that may be written into --out, depending on the other arguments.
 OUT_FILES = (PROFILE_FILE, SIMULATORS_FILE, CORPUS_FILE, SETTINGS_FILE, *(f"{name}.txt" for name in ENGINES))
 
@@ -232,7 +232,7 @@ def quick_sweep(
     }
     halving = Halving(sweep, transcripts, {ALL: competing, **engine_groups}, batch=batch, seed=seed)
     # `run` yields its progress, which is not shown here.
-    for _ in halving.run(processes=checked_processes(options)):
+    for _ in halving.run(processes=read_processes(options)):
         pass
     return halving.all_finalists(), halving.sample(ALL), transcripts
 
@@ -284,7 +284,11 @@ def _corpus(options: argparse.Namespace, transcripts: Sequence[Transcript]) -> I
 
 
 def _export_text(export: Mapping[str, Any]) -> str:
-    """An export as text: forecast, settings to paste, settings for load tests, notes, effects of request fields."""
+    """An export as text: forecast, settings to paste, settings for load tests, notes, effects of request fields.
+
+    `synthetic` are the settings with which an engine imitates this acceptance without a drafter; `convention` is a
+    sentence on what their numbers count.
+    """
     header = (
         f"{export['lane']}, {export['tau']:.2f} tokens a step, forecast {export['speedup']:.2f}x; option names as in "
         f"{export['version']}"

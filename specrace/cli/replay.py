@@ -26,11 +26,10 @@ def run(options: argparse.Namespace) -> int:
     if not 0 < options.speed <= 1000:
         raise InputError(f"--speed is {options.speed}; give a number above 0 and at most 1000.")
     try:
-        # TERMINAL: the limits of a recording that is shown in a terminal.
-        from specrace.views.recording_check import TERMINAL, read_recording
+        from specrace.views.recording_check import TERMINAL_LIMITS, read_recording
     except ModuleNotFoundError as error:
         raise InputError(f"replay needs {error.name}, which is not installed; install it.") from error
-    events = read_recording(options.file, TERMINAL)
+    events = read_recording(options.file, TERMINAL_LIMITS)
     show(events if options.json else pace(events, options.speed), as_json=options.json)
     return 0
 

@@ -35,7 +35,7 @@ from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.engine.lane_name import method_of, with_shared_options
 from specrace.lab.logs.transcripts import TranscriptFile
-from specrace.lab.scoring.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
+from specrace.lab.scoring.score import Scoreboard, ScoredLane, scorable_lanes, why_not_scorable
 
 
 def add_parser(commands: Any) -> None:
@@ -124,7 +124,7 @@ def report(
     options: argparse.Namespace, board: Scoreboard, file: TranscriptFile, curve: CostCurve | None
 ) -> dict[str, Any]:
     """What `--json` prints: all metrics, and the settings under which they hold."""
-    reasons = {name: needs_target(method) for name, method in METHODS.items()}
+    reasons = {name: why_not_scorable(method) for name, method in METHODS.items()}
     not_scored = {name: reason for name, reason in reasons.items() if reason}
     return {
         "groups": board.groups(curve),
@@ -190,6 +190,7 @@ def _notes(result: dict[str, Any]) -> Iterator[str]:
     draft_sizes = ", ".join(f"{lane['lane']} {lane['num_draft']}" for lane in settings["lanes"])
     yield f"Draft tokens a step ({settings['num_draft']}): {draft_sizes}."
     for lane in settings["lanes"]:
+        # Either "whole", or the part of the method that was scored, in words.
         if lane["scored"] != "whole":
             yield f"{lane['lane']} is scored in part: {lane['scored']}."
     for lane in result["not_scored"]:

@@ -36,7 +36,7 @@ def waited_ms() -> float:
     return 0.0 if file is None else int(os.pread(file.fileno(), _MAX_LINE_BYTES, 0).split()[1]) / 1e6
 
 
-def waits_ms() -> dict[str, float]:
+def waited_ms_by_thread() -> dict[str, float]:
     """The `waited_ms` of every thread of this process, by thread id; empty where the system does not count."""
     waits = {}
     for file in Path("/proc/self/task").glob("*/schedstat"):

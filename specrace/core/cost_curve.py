@@ -16,8 +16,10 @@ from typing import Any
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text, write_atomically
 
-# Several times the largest draft. A limit is needed because a race times forwards over as many rows as its curve has.
+# Twice the largest tree (1,920 nodes, lookahead's). A limit is needed because a race times forwards over as many rows
+# as its curve has.
 MAX_ROWS = 4096
+# A guess; what `calibrate` writes has a few KB.
 _MAX_BYTES = 4_000_000
 _HINT = "give a file that calibrate wrote"
 
@@ -148,12 +150,13 @@ class CostCurve:
 
 # Curves to assume until one is measured. A GPU verifies 32 draft tokens in about a sixth more time than one token.
 # On a CPU `calibrate` measured ratios of 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows. These are the
-# ratios at the context where rows cost most, in three runs with the bundled model, in float32 with packed weights, on
-# one thread of a busy 2-core AMD EPYC without AVX-512. Up to 32 rows, a model of half a billion weights had no higher
-# ratios. The assumed curve is about a tenth higher, to allow for other machines.
+# ratios at the context where rows cost most, in three runs with the bundled model, in float32 with weights packed for
+# products of a few rows, on one thread of a busy 2-core AMD EPYC without AVX-512. Up to 32 rows, a model of half a
+# billion weights had no higher ratios. The assumed curve is about a tenth higher, to allow for other machines.
 ASSUMED_GPU = CostCurve((1, 33), (1.0, 1.16))
 ASSUMED_CPU = CostCurve((1, 2, 4, 8, 16, 32, 64), (1.0, 1.35, 1.35, 1.5, 2.0, 2.9, 5.0))
-# For a float32 model on a CPU with unpacked weights and no captured forwards. On two threads of the machine above,
+# For a float32 model on a CPU whose forwards run as plain calls of the model's modules ("eager"): without weights
+# packed for products of a few rows, and without recorded ("captured") forwards. On two threads of the machine above,
 # SmolLM2-135M took 1.7, 2.1, 1.8 and 2.8 times as long for 2, 3, 4 and 32 rows as for one; on another machine, 2.1 and
 # 3.0 times as long for 2 and 3 rows.
 ASSUMED_EAGER_CPU = CostCurve((1, 2, 3, 4, 8, 16, 32, 64), (1.0, 2.1, 3.0, 2.0, 2.2, 2.4, 3.1, 5.2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# In characters.
+# In characters; a guess that keeps a message readable in a toast of the page.
 MAX_MESSAGE = 800
 
 

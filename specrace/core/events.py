@@ -60,13 +60,14 @@ class Served:
 
 @dataclass(frozen=True)
 class LaneInfo:
-    """A lane before its first step; `verifier` is "match" or "rejection".
+    """A lane before its first step; `num_draft` is the most draft tokens of a step.
 
-    `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. `shared_ms`: the
-    time spent so far on tables of the documents and of earlier answers, which a server would build once for all
-    requests. `prefill_ms`: the time in which a draft model read the prompt, or a server answered with its first token.
-    These two times are on no clock, like the target's prefill. `served`: not None if a server decoded it. `reference`:
-    the server's lane with which this lane is compared, itself if it is that lane; "" if it is compared with vanilla.
+    `verifier`: "match" or "rejection". `build_ms`: the time to build the drafter's tables for this request, which is on
+    the lane's clock. `shared_ms`: the time spent so far on tables of the documents and of earlier answers, which a
+    server would build once for all requests. `prefill_ms`: the time in which a draft model read the prompt, or a server
+    answered with its first token. These two times are on no clock, like the target's prefill. `served`: not None if a
+    server decoded it. `reference`: the server's lane with which this lane is compared, itself if it is that lane; "" if
+    it is compared with vanilla.
     """
 
     lane: str
@@ -151,7 +152,8 @@ class Step:
 class Difference:
     """Where a lane first differs from vanilla: the target's two best tokens there, and the gap between them.
 
-    The gap is in logits; under sampling it is in logits over temperature, plus noise.
+    The gap is in logits; under sampling it is in logits over temperature, plus the noise that makes the draw
+    (`specrace.model.sampling`).
     """
 
     position: int
@@ -163,6 +165,7 @@ class Difference:
 class LaneResult:
     """A lane's final metrics. `note`: why the lane was not compared with vanilla.
 
+    `tau`: tokens per step. `loop_tokens`: the length of the loop in which the output ends; 0 if it ends in none.
     Of a lane that a server decoded, `speedup` is 0, because its time is not race time, and figures that the server did
     not report are 0, too. `differs_at`: the first token that differs from the lane's reference, if that is not vanilla;
     in a text without token ids, the first character.

@@ -10,7 +10,8 @@ from typing import Any
 from specrace.core.events import Difference, LaneInfo, Served, Step
 
 # Repetition flatters every drafter that copies. An output loops if it ends in a sequence of up to 48 tokens that comes
-# at least three times in a row, 36 tokens or more in all.
+# at least three times in a row, 36 tokens or more in all. The bounds were chosen by hand; recordings made before they
+# were widened have smaller counts.
 LOOP_PERIOD = 48
 LOOP_REPEATS = 3
 LOOP_TOKENS = 36
@@ -196,12 +197,12 @@ def compare(tokens: Sequence[object], vanilla: Sequence[object], *, ended: bool)
     return (position is None if can_be_judged else None), position
 
 
-def comparable(text: str) -> str:
+def text_to_compare(text: str) -> str:
     """A text for a comparison, without surrounding white space and without a last character that a limit has cut."""
     return text.strip().rstrip("\ufffd").rstrip()
 
 
 def describe_difference(difference: Difference, dtype: str) -> str:
-    """The text of the badge of a lane that differs from vanilla."""
+    """The text of the badge of a lane that differs from vanilla; `dtype` is "" where it is shown elsewhere."""
     near = "near tie, " if difference.gap <= NEAR_TIE_GAP else ""
     return f"differs at token {difference.position}: {near}gap {difference.gap:.3f}, {dtype}".removesuffix(", ")

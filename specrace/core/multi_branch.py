@@ -51,22 +51,23 @@ def choose(
     """Try k draws below each of B nodes.
 
     `drafts` [B, k]: the tokens, in the order in which they are tried. `p` [B, V]: the target's distributions; `q`
-    [B, k, V]: those that the tokens were drawn from. `coins` [B, k]. `numbers` [B]: each draws the token where all
-    draws are rejected. Returns the index of the accepted draw, int [B], k if there is none; the token that was chosen,
-    int [B]; and the p of each draw when it was tried, float [B, k], 0 for draws that were not.
+    [B, k, V]: those that the tokens were drawn from. `coins` [B, k]: random numbers that accept or reject the draws;
+    `numbers` [B]: random numbers that draw the token where all draws are rejected. Returns the index of the accepted
+    draw, int [B], k if there is none; the token that was chosen, int [B]; and the p of each draw when it was tried,
+    float [B, k], 0 for draws that were not.
     """
     rows, count = np.arange(len(drafts)), drafts.shape[1]
     chosen, tried = np.full(len(drafts), count), np.zeros(drafts.shape)
-    for number, drawn in enumerate(drafts.T):
+    for index, drawn in enumerate(drafts.T):
         # The nodes below which no draw has been accepted yet.
         is_open = chosen == count
         if not is_open.any():
             break
-        tried[:, number] = np.where(is_open, p[rows, drawn], 0.0)
+        tried[:, index] = np.where(is_open, p[rows, drawn], 0.0)
         # Where a draw was accepted before, `tried` is 0, which is never accepted.
-        is_accepted = accepts(tried[:, number], q[rows, number, drawn], coins[:, number])
-        chosen = np.where(is_accepted, number, chosen)
-        p = residual(p, q[:, number])
+        is_accepted = accepts(tried[:, index], q[rows, index, drawn], coins[:, index])
+        chosen = np.where(is_accepted, index, chosen)
+        p = residual(p, q[:, index])
     tokens = np.column_stack([drafts, draw(p, numbers)])[rows, chosen]
     return chosen, tokens, tried
 

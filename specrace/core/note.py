@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-# The limits of a note in a recording.
+# The limits of a note in a recording; guesses at what the page can show of a step.
 MAX_FACTS = 8
 MAX_ROWS = 24
 MAX_ROW_TOKENS = 24
@@ -16,10 +16,11 @@ Fact = int | float | str
 
 @dataclass(frozen=True)
 class NoteRow:
-    """Tokens under the heading `group`, for example a row of a window or the likeliest continuations.
+    """Tokens with a `label`, for example a row of a window or the likeliest continuations.
 
-    `counts` has one entry for each token or is empty; `after` is the context under which the row was found. `pieces`,
-    the text of each token, and `after_text`, the text of `after`, are filled in by a caller that has the tokenizer.
+    `group`: the heading above all rows with the same group. `counts` has one entry for each token or is empty; `after`
+    is the context under which the row was found. `pieces`, the text of each token, and `after_text`, the text of
+    `after`, are filled in by a caller that has the tokenizer.
     """
 
     group: str

@@ -14,7 +14,7 @@ _NAME, _ARM_NUMBERS = "model name", ("CPU implementer", "CPU part")
 _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
-def processors() -> int:
+def count_processors() -> int:
     """The number of processors this process may use, at least 1.
 
     A limit on a container's processor time (`docker run --cpus 2`) is rounded down to whole processors.

@@ -20,7 +20,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import NOT_A_NUMBER, Scores, Verdict
 
 # Shown for a lane under rejection sampling instead of a comparison with vanilla's text.
-NOTE = "same distribution, not the same text"
+SAME_DISTRIBUTION = "same distribution, not the same text"
 
 
 @dataclass(frozen=True)

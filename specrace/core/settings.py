@@ -93,6 +93,8 @@ def _quote(value: Any) -> str:
     return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
 
 
+# The six values without a name: name, default, label, help, low, high. The bounds of public pages are guesses at what
+# one visitor may ask of a shared machine. A seed goes through JavaScript, whose integers are exact up to 2**53.
 _ALL = (
     Setting("max_new_tokens", 160, "New tokens", "Maximum answer length.", 1, 4096, shared_high=512, link="tokens"),
     Setting(

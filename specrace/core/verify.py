@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 
-# Stands in `Scores.targets` where the model's scores are not numbers. -1 stands there for an unknown target, in forced
-# decoding and in the plug-ins.
+# Stands in `Scores.targets` where the model's scores are not numbers. -1 stands there for an unknown target: where a
+# log or another engine (`specrace/integrations`) tells only the tokens on the accepted path.
 NO_TOKEN = -2
 NOT_A_NUMBER = (
     "The model computes scores that are not numbers (NaN): its weights are damaged, so fetch it again, or its numbers "

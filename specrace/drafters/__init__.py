@@ -6,7 +6,7 @@ from specrace.core.errors import InputError
 from specrace.drafters.base import Drafter, DrafterInputs, Method, OnChains, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion.drafter import FusionDrafter, fusion_corpus_part, fusion_num_top
-from specrace.drafters.head_tree import HEAD_NEEDS, HEAD_ON_CHAINS
+from specrace.drafters.head_tree import HEAD_ON_CHAINS, HEAD_UNSCORABLE
 from specrace.drafters.hybrid import HybridDrafter, hybrid_num_top
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import POOL_ON_CHAINS, POOL_SCORING, LookaheadDrafter, tree_size
@@ -16,19 +16,19 @@ from specrace.drafters.prompt_lookup import PromptLookupDrafter, copy_length
 from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter
 from specrace.drafters.rest import RestDrafter
 from specrace.drafters.specinfer.drafter import SpecInferDrafter, specinfer_size
-from specrace.drafters.states import STATES_NEEDS, StatesDrafter
+from specrace.drafters.states import STATES_UNSCORABLE, StatesDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trained.block import BlockDrafter
 from specrace.drafters.trained.eagle import EagleDrafter
 from specrace.drafters.trained.hydra import HydraDrafter
 from specrace.drafters.trained.medusa import MedusaDrafter
-from specrace.drafters.trained.space import MASK_NEEDS, MASKS_ON_CHAINS, SpaceDrafter, space_size
+from specrace.drafters.trained.space import MASKS_ON_CHAINS, MASKS_UNSCORABLE, SpaceDrafter, space_size
 from specrace.drafters.trie import TrieDrafter
 from specrace.drafters.twins import llama_cpp, llama_cpp_list, sglang, tensorrt_llm, vllm
 from specrace.drafters.vanilla import VanillaDrafter
 
 # Why `score` cannot run drafters with a draft model.
-MODEL_NEEDS = "its drafts are a second model's own text"
+MODEL_UNSCORABLE = "its drafts are a second model's own text"
 
 # The first arguments: name, title, summary, drafter, default draft size, and defaults that differ on a GPU.
 # fmt: off
@@ -59,10 +59,10 @@ _ALL = (
            SuffixDrafter, 16, {"num_draft": 32}),
     Method("draft-model", "Draft model", "drafts with a smaller model of the same vocabulary", DraftModelDrafter, 8,
            profile=MODEL, needs_draft_model=True, samples=True,
-           needs_target_outputs=MODEL_NEEDS),
+           needs_target_outputs=MODEL_UNSCORABLE),
     Method("specinfer", "SpecInfer", "drafts a tree of several continuations with one or more smaller models",
            SpecInferDrafter, specinfer_size, {"depth": 8}, profile=None, needs_draft_model=True, samples=True,
-           needs_target_outputs=MODEL_NEEDS, on_chains=OnChains(options={"width": 1, "models": 1})),
+           needs_target_outputs=MODEL_UNSCORABLE, on_chains=OnChains(options={"width": 1, "models": 1})),
     Method("fusion", "Fusion", "copies from every source at once, and drafts only as far as it pays",
            FusionDrafter, 32, {"corpus": True, "recycling": True}, profile=None,
            num_top=fusion_num_top, corpus_part=fusion_corpus_part,
@@ -70,26 +70,26 @@ _ALL = (
            on_chains=OnChains(options={"chain": True})),
     Method("medusa", "Medusa", "drafts with trained heads, each of which guesses one position further ahead",
            MedusaDrafter, 16, {"num_draft": 63, "width": 10}, profile=None, needs_head="medusa",
-           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+           needs_target_outputs=HEAD_UNSCORABLE, on_chains=HEAD_ON_CHAINS),
     Method("hydra", "Hydra", "drafts with trained heads, each of which also reads the draft tokens before its guess",
            HydraDrafter, 16, {"num_draft": 63, "width": 10}, profile=None, needs_head="hydra",
-           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+           needs_target_outputs=HEAD_UNSCORABLE, on_chains=HEAD_ON_CHAINS),
     Method("eagle", "EAGLE", "drafts with a trained layer that continues the model's hidden states", EagleDrafter, 16,
            {"num_draft": 60, "width": 10}, profile=None, needs_head="eagle",
-           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+           needs_target_outputs=HEAD_UNSCORABLE, on_chains=HEAD_ON_CHAINS),
     Method("block", "Block", "drafts with a trained head that guesses several tokens in one forward", BlockDrafter, 16,
            {"num_draft": 60, "width": 10}, profile=None, needs_head="block",
-           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+           needs_target_outputs=HEAD_UNSCORABLE, on_chains=HEAD_ON_CHAINS),
     Method("space", "SPACE", "verifies guesses and makes the next ones in one forward of the model, with learned masks",
-           SpaceDrafter, space_size, profile=None, needs_head="space", needs_target_outputs=MASK_NEEDS,
+           SpaceDrafter, space_size, profile=None, needs_head="space", needs_target_outputs=MASKS_UNSCORABLE,
            on_chains=MASKS_ON_CHAINS),
     Method("hybrid", "Hybrid", "merges copies like fusion, and asks an EAGLE head where there is little to copy",
            HybridDrafter, 32, {"num_draft": 60, "width": 10, "corpus": True, "recycling": True}, profile=None,
            num_top=hybrid_num_top, corpus_part=fusion_corpus_part, needs_head="eagle",
-           needs_target_outputs=HEAD_NEEDS, on_chains=HEAD_ON_CHAINS),
+           needs_target_outputs=HEAD_UNSCORABLE, on_chains=HEAD_ON_CHAINS),
     Method("states", "Similar states", "copies what followed places with a similar hidden state of the model (AdaPLD)",
-           StatesDrafter, 16, {"num_draft": 32}, profile=None, needs_states=True, needs_target_outputs=STATES_NEEDS,
-           on_chains=OnChains(options={"width": 1})),
+           StatesDrafter, 16, {"num_draft": 32}, profile=None, needs_states=True,
+           needs_target_outputs=STATES_UNSCORABLE, on_chains=OnChains(options={"width": 1})),
     *vllm.METHODS,
     *tensorrt_llm.METHODS,
     *llama_cpp.METHODS,

@@ -24,7 +24,7 @@ from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
 
-# The cost of a head's forward until it is measured, in one-row forwards of the target.
+# The cost of a head's forward until it is measured, in one-row forwards of the target; a guess.
 ASSUMED_HEAD_PRICE = 0.1
 
 
@@ -203,8 +203,8 @@ class Method:
     """A registered drafter: how it is built, what it needs and what it can do.
 
     `num_draft`: the default budget of a step, or a function of the options. `accelerator`: defaults that differ on a
-    GPU. `profile`: the expected gains of draft tokens, from which a default budget is computed with the machine's cost
-    curve; None where options decide the size or the drafter cuts its trees.
+    GPU, of options or of `num_draft`. `profile`: the expected gains of draft tokens, from which a default budget is
+    computed with the machine's cost curve; None where options decide the size or the drafter cuts its trees.
 
     `num_top`: how many of the target's likeliest tokens at each node the drafter learns from, or a function of the
     options. `corpus_part`: the field through which it reads the documents, or a function of the options.
@@ -259,6 +259,7 @@ class Method:
             if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
                 continue
             hint = hints[name]
+            # An argument without bounds or a help line is a flag; its name serves as the help line.
             bounds = get_args(hint)[1] if get_origin(hint) is Annotated else Flag(name)
             options.append(Option(name, parameter.default, bounds))
         return tuple(options)

@@ -1,5 +1,7 @@
 """Drafts with a trained head: a tree that grows level by level as long as another forward of the head pays.
 
+A level is here all nodes of one depth, not a hidden state as in `sessions.Head.levels`.
+
 The tree is EAGLE-2's (arXiv 2406.16858): the likeliest paths of a level are continued, and in the end the nodes of the
 highest path probability are kept. In EAGLE-2 the numbers of levels and nodes are fixed. Here both follow from what
 forwards of target and head cost on this machine, because on a CPU a wide tree costs more than it yields.
@@ -19,12 +21,14 @@ from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, OnCha
 from specrace.drafters.fusion.payoff import CoolDown
 from specrace.drafters.sessions import HeadSession
 
+# The tokens on the way from the root to a node, without the root's.
 Path = tuple[int, ...]
 # Why `score` cannot run these drafters.
-HEAD_NEEDS = "its head reads the model's hidden states, which no log has"
+HEAD_UNSCORABLE = "its head reads the model's hidden states, which no log has"
 # The heading of a note's rows.
 GROUP = "Draft tokens"
-HEAD_ON_CHAINS = OnChains(refuses=lambda _: "its head drafts a tree")
+# A target that scores chains only refuses these drafters, whatever their options.
+HEAD_ON_CHAINS = OnChains(refuses=lambda _options: "its head drafts a tree")
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Confidence:
     """How often a head's guesses come true at each depth, relative to the probabilities that it gives them.
 
     Only children of accepted nodes count, because other nodes cannot be accepted. The estimate starts as if `_PRIOR`
-    tokens had come as often as expected. Depths from `_MAX_DEPTH` on share an estimate.
+    tokens had come as often as expected. Depths from `_MAX_DEPTH` on share an estimate. No record says how these two
+    were chosen.
     """
 
     _PRIOR = 4.0
@@ -165,7 +170,7 @@ class HeadTreeDrafter(DepthDrafter):
 
     def _children(self, frontier: Sequence[Guess], level: int) -> list[Guess]:
         """The head's guesses after the paths of the frontier, at depth `level`, the likeliest paths first."""
-        self._forwards = -(-level // self.head.levels_per_forward)  # rounded up
+        self._forwards = -(-level // self.head.depths_per_forward)  # rounded up
         factor = self.confidence.at(level)
         likeliest = self.head.likeliest([guess.path for guess in frontier], self.width)
         children = []
@@ -199,7 +204,7 @@ class HeadTreeDrafter(DepthDrafter):
 
     def _cost(self, count: int, level: int) -> float:
         """The cost of a step with `count` draft tokens on `level` levels, in one-row forwards of the target."""
-        forwards = -(-level // self.head.levels_per_forward)  # rounded up
+        forwards = -(-level // self.head.depths_per_forward)  # rounded up
         return self._row_costs[min(count, len(self._row_costs) - 1)] + self.price * forwards
 
 

@@ -19,8 +19,8 @@ from specrace.drafters.fusion.long_copies import LongCopyFusion
 from specrace.drafters.fusion.sources import NUM_TOP
 from specrace.drafters.head_tree import HeadTreeDrafter
 
-# The prior of the mean rate of the head's trees, and the number of trees that it counts as. The EAGLE head of SmolLM2
-# yields 1.25 on questions without documents.
+# The prior of the mean rate of the head's trees, and the number of trees that it counts as; no record says why four.
+# The EAGLE head of SmolLM2 yields 1.25 on questions without documents.
 EXPECTED_RATE, EXPECTED_WEIGHT = 1.25, 4
 # The head drafts if the rate of fusion's tree is below this times the mean rate of the head's trees. Chosen on 30
 # written questions without documents and 30 questions drawn from the corpus. Tokens per cost: with 0.9, 1.7 % fewer on
@@ -40,7 +40,7 @@ class HybridDrafter(DepthDrafter):
     number with a probability of 0.9:
 
     >>> class Counter:
-    ...     depth, room, levels_per_forward = 9, 100, 1
+    ...     depth, room, depths_per_forward = 9, 100, 1
     ...     def begin(self, root): self.root = root
     ...     def likeliest(self, paths, k): return [[((self.root, *path)[-1] + 1, 0.9)] for path in paths]
     >>> text = (*range(20, 60), *(1, 2, 3) * 3, 1, 2)

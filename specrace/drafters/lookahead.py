@@ -4,9 +4,9 @@ Sources: Fu et al., "Break the Sequential Dependency of LLM Inference Using Look
 Transformer Series (32): Lookahead Decoding".
 
 The window has N-1 rows. Its trunk is the pending token and row 0; below trunk node i hangs the chain row1[i], row2[i],
-... The n-grams to verify are further branches at the root. With the ancestor mask and position = base + depth, such a
-tree has exactly the published mask and positions. Each step yields W n-grams, which go into the pool, keyed by their
-first token; the least recently used are dropped.
+... The n-grams to verify are further branches at the root. With the ancestor mask (a node sees its ancestors only) and
+position = the root's + depth, such a tree has exactly the published mask and positions. Each step yields W n-grams,
+which go into the pool, keyed by their first token; the least recently used are dropped.
 
 This drafter differs from the reference code in four ways. A full match keeps its bonus token, so it emits N tokens, not
 N-1. Tokens of the pool are emitted only if the target confirms them in the same step. Branches with a common prefix
@@ -185,6 +185,7 @@ class LookaheadDrafter(DepthDrafter):
         self._last_row_nodes = []
         if self._narrow(columns if n == self.n else 0, depth):
             self._add_window(builder)
+        # As in the reference code, n-grams are verified once the window is full; without a window, at once.
         if self.is_filled or not self._last_row_nodes:
             for ngram in self.pool.after(context[-1]):
                 builder.add_path(ngram)
@@ -290,10 +291,10 @@ def refuse_jacobi(options: Mapping[str, Any]) -> str:
 
 POOL_SCORING = Scoring(
     "pool from prompt and output; the window only adds cost",
-    PoolDrafter,
-    {"pool_from_prompt": True},
-    window_size,
-    refuse_jacobi,
+    build=PoolDrafter,
+    options={"pool_from_prompt": True},
+    unscored_rows=window_size,
+    refuses=refuse_jacobi,
 )
 
 
@@ -302,4 +303,4 @@ def build_on_chains(inputs: DrafterInputs, **options: Any) -> Drafter:
     return (LookaheadDrafter if options["n"] == JACOBI else PoolDrafter)(inputs, **options)
 
 
-POOL_ON_CHAINS = OnChains(build_on_chains, {"pool_from_prompt": True})
+POOL_ON_CHAINS = OnChains(build=build_on_chains, options={"pool_from_prompt": True})

@@ -57,7 +57,8 @@ class BigramDrafter(DepthDrafter):
         self.counts.extend(inputs.prompt)
         self.rows: SampledRows | None = None
         if sampled:
-            # The last 2 keeps this stream apart from those of rejection sampling, which have a 1 or a 3 in its place.
+            # `order` is this drafter's stream (see `draft_model.STREAM`). The last 2 keeps it apart from the streams of
+            # rejection sampling, which have a 1 or a 3 in its place.
             random = np.random.default_rng((inputs.seed, self.order, 2))
             self.rows = SampledRows(self.counts, inputs.vocab_size, self.smoothing, inputs.params, random)
         self._drawn_from: list[np.ndarray] = []

@@ -25,8 +25,9 @@ class Profile:
 # Copies from a prompt: 8 nodes yield 0.8 tokens on Spec-Bench's RAG, 1.7 on its summaries, 2.9 with the bundled model,
 # and 16 nodes about a sixth more.
 COPYING = Profile(0.5, 0.8)
-# Drafts without a long match: they fail earlier.
+# Drafts without a long match: they fail earlier. No record says how the values were chosen.
 NGRAM = Profile(0.4, 0.7)
 # A draft model is right more often, but every node costs one of its forwards: 0.4 of the target's for the bundled pair,
-# a twentieth for a large target.
+# a twentieth for a large target. The price is between these; no record says how
+# the gains were chosen.
 MODEL = Profile(0.85, 0.9, price=0.2)

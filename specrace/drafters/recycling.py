@@ -150,7 +150,7 @@ class RecyclingDrafter:
             token = tree.tokens[node]
             if scores.top is not None:
                 self.successors[token] = tuple(scores.top[node][:NUM_TOP])
-            elif (target := scores.targets[node]) >= 0:
+            elif (target := scores.targets[node]) >= 0:  # -1: not known
                 old = self.successors.get(token, ())
                 self.successors[token] = (target, *(successor for successor in old if successor != target))[:NUM_TOP]
         if self.text is not None:

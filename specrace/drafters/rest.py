@@ -19,7 +19,8 @@ from specrace.core.verify import Verdict
 from specrace.drafters.base import Bounds, DrafterInputs
 from specrace.ngrams.suffix_index import END, count_continuations, earlier_matches
 
-# At most this many occurrences in the documents are counted, evenly spaced if there are more.
+# At most this many occurrences in the documents are counted, evenly spaced if there are more. No record says why
+# this many; the number bounds the time of a draft.
 MAX_MATCHES = 5000
 
 
@@ -60,6 +61,7 @@ class RestDrafter:
         text: Sequence[int]
         if self.index is None:
             positions = earlier_matches(np.array(context, np.int64), self.shortest, self.longest)
+            # Continuations stop at an END, which each document has, too.
             text = [*context, END]
         else:
             positions = self.index.longest_match(context, self.shortest, self.longest, MAX_MATCHES)

@@ -79,8 +79,8 @@ class HeadSession(Protocol):
         """The maximum depth of its drafts, in tokens."""
 
     @property
-    def levels_per_forward(self) -> int:
-        """The number of levels of a tree that one forward of the head drafts."""
+    def depths_per_forward(self) -> int:
+        """How many depths of a tree one forward of the head drafts: all of them for Medusa, one for EAGLE."""
 
     @property
     def room(self) -> int:

@@ -3,11 +3,11 @@
 Source: Oliaro et al., "SuffixDecoding" (2024), and Arctic Inference.
 
 Matches are searched in two texts: this request's prompt and output, and past outputs, which are stored with the last
-four tokens of their prompts. A token's probability is its count over the count of the matched substring. As in Arctic's
-code, that count includes the occurrence at the end of the text, which has no continuation. So a token that followed the
-only earlier occurrence has probability 1/2. A suffix automaton replaces the suffix tree, and suffixes that share a
-state are tried at once; otherwise the drafts are those of Arctic's code. The drafts of `vllm-suffix` are always those
-of Arctic's code.
+four tokens of their prompts, and with an END after each, which is never drafted. A token's probability is its count
+over the count of the matched substring. As in Arctic's code, that count includes the occurrence at the end of the text,
+which has no continuation. So a token that followed the only earlier occurrence has probability 1/2. A suffix automaton
+replaces the suffix tree, and suffixes that share a state are tried at once; otherwise the drafts are those of Arctic's
+code. The drafts of `vllm-suffix` are always those of Arctic's code.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class SuffixDrafter:
         self.tree = tree
         self.text = SuffixAutomaton(depth, inputs.prompt)
         self.past = PastOutputs.of(inputs.past).automaton(depth)
+        # At most the last `depth` - 1 tokens match, because an n-gram of `depth` tokens includes a draft token.
         self._past_match = self.past.follow(NO_MATCH, inputs.prompt[1 - depth :])
         self._matched = 0
 

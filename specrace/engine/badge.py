@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from specrace.core.events import Difference, LaneResult
 from specrace.core.metrics import LaneMetrics, compare, loop_tokens
-from specrace.core.rejection import NOTE
+from specrace.core.rejection import SAME_DISTRIBUTION
 from specrace.core.sampling_params import SamplingParams
 from specrace.engine.lane import Lane
 from specrace.engine.setup import RaceTarget
@@ -20,6 +20,7 @@ def lane_result(
     A lane under rejection sampling draws a different text from the same distribution, so it is not compared.
     """
     identical, difference = None, None
+    # Only a lane under rejection sampling has coins.
     if lane.coins is None:
         identical, position = compare(lane.tokens, vanilla.tokens, ended=bool(lane.end and vanilla.end))
         if position is not None:
@@ -33,7 +34,7 @@ def lane_result(
         first_difference=difference,
         end=lane.end or "stopped",
         loop_tokens=loop_tokens(lane.tokens),
-        note="" if lane.coins is None else NOTE,
+        note="" if lane.coins is None else SAME_DISTRIBUTION,
     )
 
 

@@ -37,7 +37,7 @@ def generate(
     >>> tokens = [t for step in generate(target, "trie", ids, n=13) for t in step.emitted]  # doctest: +SKIP
     """
     spec = RaceSpec((method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, verifier)
-    prompt_curve = None if curve is None else curve.near(len(prompt))
+    prompt_curve = None if curve is None else curve.near(len(prompt))  # the costs after a prompt of this length
     plan = plan_lane(spec, method, target.device_type, prompt_curve, chains_only=target.chains_only)
     target.check_length(len(prompt), spec.max_new_tokens, plan.num_draft)
     setup = RaceSetup(target, tuple(prompt), read_prompt(target, prompt, spec), spec, prompt_curve, sources)

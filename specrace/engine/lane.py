@@ -39,11 +39,11 @@ class Lane:
 
     The clock does not count time spent waiting for a processor. With a `pace`, times are corrected to the pace before
     the first step. `build_ms` is on the clock; `shared_ms`, the time of indexes of earlier answers, which a server
-    builds once for all requests, is not. With `coins`, drafts are verified by rejection sampling, and the drafter must
-    be a `SamplingDrafter` or a `TreeSamplingDrafter`. With a `curve`, a tree is padded up to the lane's `num_draft` if
-    more rows are cheaper: on a CPU, a float32 forward over 2 or 3 rows is slower than one over 4. With `chains_only`,
-    trees are cut to their best branch. `masking`: the head that adds masks, which are rows and not nodes, below every
-    node of a tree. `end` is "" while the lane runs, then "eos" or "length".
+    builds once for all requests, is not. With `coins`, its random numbers, drafts are verified by rejection sampling,
+    and the drafter must be a `SamplingDrafter` or a `TreeSamplingDrafter`. With a `curve`, a tree is padded up to the
+    lane's `num_draft` if more rows are cheaper: on a CPU, a float32 forward over 2 or 3 rows is slower than one over 4.
+    With `chains_only`, trees are cut to their best branch. `masking`: the head that adds masks, which are rows and not
+    nodes, below every node of a tree. `end` is "" while the lane runs, then "eos" or "length".
     """
 
     name: str
@@ -94,7 +94,8 @@ class Lane:
         kept = thread_ms()
         self.drafter.observe(tree, verdict)
         done = thread_ms()
-        # The draft's time includes `observe`. Differences of thread times can be slightly negative (see `since_ms`).
+        # The draft's time includes `observe`. Differences of thread times can be slightly negative
+        # (see `specrace.core.clock.since_ms`).
         timing = Timing(
             draft_ms=max(0.0, drafted - started + done - kept),
             target_ms=max(0.0, scored - noted),

@@ -28,6 +28,7 @@ from specrace.core.events import Pace, Timing
 from specrace.core.metrics import LaneMetrics, too_fast
 from specrace.core.tree import TokenTree
 
+# For the numbers without a reason below, no record says how they were chosen.
 # A probe runs after every PROBE_EVERY probe latencies of lane time, so probing takes a ninth of the wall time.
 PROBE_EVERY = 8
 # The pace is the median of the last WINDOW probes, because a single one may be disturbed.
@@ -133,7 +134,7 @@ class PaceKeeper:
             self._check_pace()
 
     def correct(self, lane: str, rows: int, timing: Timing) -> Timing:
-        """The times that a step with a tree of `rows` nodes would have taken at the pace of the start.
+        """The times that a step with a forward over `rows` rows would have taken at the pace of the start.
 
         An unusual time may mean that the pace has changed, so the probe then runs before the correction.
         """

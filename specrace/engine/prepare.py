@@ -21,7 +21,7 @@ from specrace.ngrams.sources import Sources
 
 # A head's price is the median time of a forward in this many runs, with up to this many paths.
 _PRICE_RUNS, _PRICE_WIDTH = 5, 4
-# After this time only the lanes' largest trees are still warmed up.
+# After this time only the lanes' largest trees are still warmed up; no record says why 2 s.
 WARM_UP_S = 2.0
 
 
@@ -64,6 +64,7 @@ def warm_up(setup: RaceSetup) -> None:
                 session.score_distributions(tree)
         if time.monotonic() > end_s and rows - 1 not in budgets:
             break
+    # A session must keep a path after a forward; here it is the root.
     session.keep((0,))
     for draft_model in setup.draft_models:
         draft_model.after(prompt)
@@ -79,13 +80,14 @@ def warm_up_heads(setup: RaceSetup) -> dict[str, float]:
     """Run what lanes with heads will run, and measure what a forward of a head costs.
 
     That is: the target's forwards with hidden states, in the sizes of `warm_up`, and the head's forwards after the
-    prompt, after accepted tokens and on several levels. Returns lane -> the cost in one-row forwards of the target.
+    prompt, after accepted tokens and at depths 1 and 2. Returns lane -> the cost in one-row forwards of the target.
     """
     prices = {}
     for name in setup.heads:
         plan = setup.plans[name]
         head = setup.open_head(name, plan.num_draft + 2)
         budget = max_draft(head, plan)
+        # 0: the target's likeliest tokens are not needed.
         session = setup.target.session(
             setup.prefix, budget + 2, setup.spec.sampling_params(), 0, row_counts(budget + 1), head_session=head
         )
@@ -99,19 +101,19 @@ def warm_up_heads(setup: RaceSetup) -> dict[str, float]:
         row_ms = median(timed(partial(session.score, TokenTree.chain(root)))[1] for _ in range(_PRICE_RUNS))
         session.score(TokenTree.chain(root))
         session.keep((0,))
-        head_ms = [ms for _ in range(_PRICE_RUNS) for ms in _time_levels(head, root)]
+        head_ms = [ms for _ in range(_PRICE_RUNS) for ms in _time_two_depths(head, root)]
         # The clock may not advance during a tiny model's forward.
         prices[name] = median(head_ms) / max(row_ms, 1e-6)
     return prices
 
 
-def _time_levels(head: HeadSession, root: int) -> list[float]:
-    """The times of the forwards in which a head drafts two levels, in ms: one forward for both, or one for each."""
+def _time_two_depths(head: HeadSession, root: int) -> list[float]:
+    """The times of the forwards in which a head drafts depths 1 and 2, in ms: one forward for both, or one for each."""
     head.begin(root)
     guesses: list[list[tuple[int, float]]] = []
     times = [timed(lambda: guesses.extend(head.likeliest([()], _PRICE_WIDTH)))[1]]
     paths = [(token,) for token, _ in guesses[0]]
-    if paths and head.levels_per_forward == 1:
+    if paths and head.depths_per_forward == 1:
         times.append(timed(lambda: head.likeliest(paths, _PRICE_WIDTH))[1])
     return times
 

@@ -44,7 +44,7 @@ def race(
     InputError before the first event if the prompt does not fit the model or a lane lacks its sources.
     """
     prompt = tuple(prompt)
-    prompt_curve = None if curve is None else curve.near(len(prompt))
+    prompt_curve = None if curve is None else curve.near(len(prompt))  # the costs after a prompt of this length
     max_draft = largest_draft(spec, target.device_type, prompt_curve, chains_only=target.chains_only)
     target.check_length(len(prompt), spec.max_new_tokens, max_draft)
     pace = PaceKeeper.for_target(target, target.prefill(prompt), prompt[-1])

@@ -34,6 +34,7 @@ def save(events: Iterable[Event], path: Path) -> None:
     with as_input_error(path):
         # A file name or argument that is not UTF-8 contains lone surrogates; they are written as question marks.
         write_atomically(path, "".join(lines).encode("utf-8", "replace"))
+        # `write_atomically` makes a file that only its owner can read.
         path.chmod(0o644)
 
 
@@ -98,10 +99,10 @@ def convert(value: Any, kind: type[T]) -> T:
 
 def check_bounds(value: Any) -> None:
     """Raises ValueError for a number beyond MAX_NUMBER, a text beyond MAX_TEXT, or nesting beyond MAX_DEPTH."""
-    level = [value]
+    values = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
-        for item in level:
+        for item in values:
             kind = type(item)
             if kind is dict:
                 inner += [*item, *item.values()]
@@ -113,8 +114,8 @@ def check_bounds(value: Any) -> None:
             # No comparison with NaN is true, so NaN is refused, too.
             elif (kind is int or kind is float) and not -MAX_NUMBER <= item <= MAX_NUMBER:
                 raise ValueError(f"a number is not between -{MAX_NUMBER} and {MAX_NUMBER}")
-        level = inner
-    if level:
+        values = inner
+    if values:
         raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
 
 

@@ -23,10 +23,12 @@ from specrace.engine.spec import largest_draft
 
 # The forwards of smaller models are so short that a change could be noise, and so cheap that it matters little.
 MIN_PARAMETERS = 50_000_000
-# The row counts that are measured; without a measured curve, one more, because less is known about the target.
+# The row counts that are measured: few, because each takes time before the race. Without a measured curve it is one
+# more, because less is known about the target.
 ROWS = (4, 8)
 ROWS_WITHOUT_CURVE = (4, 8, 16)
-# ROUNDS rounds are measured, but only MIN_ROUNDS if they take longer than LIMIT_S.
+# ROUNDS rounds are measured, but only MIN_ROUNDS if they take longer than LIMIT_S. No record
+# says how these were chosen.
 ROUNDS, MIN_ROUNDS, LIMIT_S = 5, 2, 0.7
 # A smaller change could be noise.
 MIN_SCALE = 1.1
@@ -66,6 +68,7 @@ def measure(setup: RaceSetup, rows: Sequence[int]) -> list[float]:
     while len(rounds) < MIN_ROUNDS or (len(rounds) < ROUNDS and time.monotonic() < end_s):
         single_ms, *times_ms = [timed(partial(session.score, tree))[1] for tree in trees]
         rounds.append([ms / single_ms for ms in times_ms])
+    # A session must keep a path after a forward; here it is the root.
     session.keep((0,))
     return [median(ratios) for ratios in zip(*rounds, strict=True)]
 

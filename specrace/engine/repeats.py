@@ -31,7 +31,7 @@ def repeat_times(runs: int) -> Callable[[Repeated], bool]:
     """A function for the parameter `again` of `race`, with which the lanes run `runs` times in all."""
     left = runs
 
-    def run_again(_: Repeated) -> bool:
+    def run_again(_results: Repeated) -> bool:
         nonlocal left
         left -= 1
         return left > 0

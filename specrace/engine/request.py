@@ -36,6 +36,7 @@ def check_question(value: Any) -> str:
     """Return `value` if it is a question: text that can be seen and is not too long. Raises InputError otherwise."""
     if value is not None and not isinstance(value, str):
         raise InputError('The question is not text; give a string, such as "Why?".')
+    # The page and JSON give None for an empty field.
     if value is None or is_blank(value):
         raise InputError("Type a question first.")
     if len(value) > MAX_QUESTION_CHARACTERS:

@@ -61,7 +61,7 @@ class RaceTarget(PaceTarget, Protocol):
         """Raise InputError if prompt, output and a draft together do not fit the model's context."""
 
     def prefill(self, prompt: Sequence[int], levels: tuple[int, ...] = ()) -> Any:
-        """Read the prompt, and keep its hidden states at `levels`; returns a `Prefix`."""
+        """Read the prompt, and keep its hidden states at `levels`, the inputs of these layers; returns a `Prefix`."""
 
     def session(
         self,
@@ -178,6 +178,7 @@ class RaceSetup:
             max_new_tokens=spec.max_new_tokens,
             num_draft=plan.num_draft,
             eos_ids=target.eos_ids,
+            # The indexes that were built now, and all that were used, whenever they were built.
             build_ms=max(0.0, build_ms - past.meter.built_ms),
             shared_ms=sum(past.meter.used_ms.values()),
             coins=Coins(spec.seed, name) if plan.verifier == REJECTION else None,

@@ -1,6 +1,6 @@
 """`python -m specrace.heads data|train|evaluate|export|card`: heads of a target, trained on its own answers.
 
-`convert` writes a head in another layout.
+`convert` writes a head in another layout. A head's card is its README.md: what it was trained on, and its figures.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if hasattr(options, "convert"):
+            # Only the target's weights are read, so its forward is neither checked nor captured (`ready=False`).
             target = load_target(options.model, ready=False) if options.model else None
             print(convert(options.head, options.layout, options.out, target))
             return 0
@@ -115,7 +116,7 @@ def _train(work: HeadWork, options: argparse.Namespace) -> None:
     for row in work.train(recipe, options.start):
         print(row, flush=True)
     _evaluate(work, options)
-    print(work.export(None))
+    print(work.export(out=None))
 
 
 def _evaluate(work: HeadWork, options: argparse.Namespace) -> None:

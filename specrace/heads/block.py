@@ -33,8 +33,9 @@ from specrace.model.target import Target
 if TYPE_CHECKING:
     from specrace.heads.compiled_layer import CompiledLayer
 
+# A node of a draft tree, by the tokens on the way to it from the root, the pending token; () is the root itself.
 Path = tuple[int, ...]
-# Every new cache has this many columns more than are needed at once.
+# Every new cache of a session has this many columns more than are needed at once, so that few are made (not tuned).
 _GROWTH = 256
 
 
@@ -132,7 +133,8 @@ class BlockHead:
     def guess(self, root: int, position: int, cache: Tensor, threads: int = 0) -> Tensor:
         """Float32 logits [depth, Vd] of the tokens after the pending token `root`, which is at `position`.
 
-        The context fills the first `position` columns of `cache` [L, 2, H, T, D]; at least two blocks more are free.
+        The context fills the first `position` columns of `cache` [L, 2, H, T, D]; at least two blocks' columns more are
+        free.
         The compiled layer runs in `threads` threads; with 0, torch's layers run instead.
         """
         network, size = self.network, self.network.block_size
@@ -165,7 +167,7 @@ class BlockHead:
         return logits
 
     def new_cache(self, capacity: int) -> Tensor:
-        """An empty cache for a context of `capacity` states and two blocks, [L, 2, H, T, D]."""
+        """An empty cache for a context of `capacity` states and two blocks (see `_compiled`), [L, 2, H, T, D]."""
         sizes, layers = self.network.layers[0].layer.sizes, len(self.network.layers)
         columns = capacity + 2 * self.network.block_size
         return torch.zeros(
@@ -190,7 +192,10 @@ class PromptedBlock:
         self.prefill_ms = since_ms(began)
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> BlockSession:
-        """A session on a copy of the cache with room for `room` more tokens; `coupled`: see `Ranking`."""
+        """A session on a copy of the cache with room for `room` more tokens.
+
+        `coupled`: whether guesses are ranked with the noise with which the target draws (see `Ranking`).
+        """
         return BlockSession(self, params, room, coupled=coupled)
 
 
@@ -212,7 +217,7 @@ class BlockSession:
         self._logits: Tensor | None = None
 
     @property
-    def levels_per_forward(self) -> int:
+    def depths_per_forward(self) -> int:
         """How many depths of a tree one forward guesses: all."""
         return self.depth
 
@@ -233,6 +238,7 @@ class BlockSession:
     @torch.inference_mode()
     def likeliest(self, paths: Sequence[Path], k: int) -> list[list[tuple[int, float]]]:
         """For each path the k likeliest next tokens with their probabilities, the best first."""
+        # Read here, because `between_forwards` may limit torch to one thread; the compiled layer has its own threads.
         threads = torch.get_num_threads()
         with self.head.target.between_forwards():
             if self._logits is None:

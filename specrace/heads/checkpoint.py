@@ -24,6 +24,7 @@ from specrace.core.files import read_text
 CONFIG = "config.json"
 # A larger file of weights is refused before it is read: no head is as large.
 MAX_BYTES = 8_000_000_000
+# Far more than a real config has, which takes some kB.
 _MAX_CONFIG_BYTES = 1_000_000
 _HINT = "give a folder with a head's config.json and its weights"
 # Files of weights, in the order in which they are looked for.

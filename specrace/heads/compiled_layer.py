@@ -1,6 +1,7 @@
 """A head's only layer and its output layer in the compiled decoder: one call, in the decoder's threads.
 
-In torch the same takes two dozen calls in one thread, and more than twice as long.
+In torch the same takes two dozen calls in one thread, and more than twice as long. The compiled functions get a job: a
+record of sizes and of the addresses of arrays, where the address 0 means that there is no such array.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from specrace.heads.layer import DraftLayer
 from specrace.heads.output_layer import OutputLayer
-from specrace.model.forward.compiled.job import KINDS, CompiledJob
+from specrace.model.forward.compiled.job import NUMBER_KINDS, CompiledJob
 from specrace.model.forward.compiled.numbers import SILU
 from specrace.model.forward.compiled.records import LAYER
 
@@ -41,11 +42,11 @@ class CompiledLayer:
             raise ValueError(f"no compiled layer for widths that {vector_width} does not divide")
         products = (layer.queries_keys_values, layer.attention_output, layer.gate_up, layer.down, output_layer.product)
         dtypes = {product.stored[0].dtype for product in products}
-        if len(dtypes) > 1 or not dtypes <= KINDS.keys():
+        if len(dtypes) > 1 or not dtypes <= NUMBER_KINDS.keys():
             raise ValueError("no compiled layer for these dtypes")
         self._sizes, self._runner = sizes, CompiledJob(vector_width)
         self._outputs = len(output_layer.product.stored[0])
-        self._fill(layer, output_layer, KINDS[dtypes.pop()], before_attention)
+        self._fill(layer, output_layer, NUMBER_KINDS[dtypes.pop()], before_attention)
         self._runner.fields["norm"] = 0 if last is None else self._runner.floats(last)
 
     def run(
@@ -61,7 +62,7 @@ class CompiledLayer:
         outputs, logits = torch.empty(len(rows), self._sizes.width), torch.empty(len(rows), self._outputs)
         arrays = {
             "masked": (~seen).long(),
-            # The layer has no windows, so it does not read depths.
+            # The layer sees the whole text (it has no window), so it does not read depths.
             "depths": torch.zeros(nodes, dtype=torch.int64),
             "cos": rotation[0].float().contiguous(),
             "sin": rotation[1].float().contiguous(),
@@ -69,7 +70,7 @@ class CompiledLayer:
             "features": outputs,
             "logits": logits,
         }
-        self._runner.fields["drafted"], self._runner.fields["cache_kind"] = nodes - len(rows), KINDS[cache.dtype]
+        self._runner.fields["drafted"], self._runner.fields["cache_kind"] = nodes - len(rows), NUMBER_KINDS[cache.dtype]
         self._runner.run(cache[None, :, None], arrays, threads)
         return outputs, logits
 

@@ -1,9 +1,10 @@
 """EAGLE (arXiv 2401.15077, 2503.01840): one decoder layer that continues the target's hidden states token by token.
 
-A feature is a token's hidden states at the levels (depths of the target) that the head reads. A row of the head is a
-pair: the feature of position t and the token at t + 1. The row's output stands for the feature of position t + 1, from
-which the target's output layer, or the head's own, gives the token at t + 2. Pairs with the target's own features are
-committed to the head's cache; draft rows, which read the head's own outputs, are overwritten by the next step.
+A feature is a token's hidden states at the levels that the head reads (level i is what enters the target's layer i). A
+row of the head is a pair: the feature of position t and the token at t + 1. The row's output stands for the feature of
+position t + 1, from which the target's output layer, or the head's own, gives the token at t + 2. Pairs with the
+target's own features are committed to the head's cache; draft rows, which read the head's own outputs, are overwritten
+by the next step.
 
 In shapes: N rows, f numbers in a feature; H key-value heads of D numbers, T cache columns; d is the width of the hidden
 states, V the size of the vocabulary, and Vd the number of tokens that a head can draft.
@@ -32,8 +33,9 @@ from specrace.model.target import Target
 if TYPE_CHECKING:
     from specrace.heads.compiled_layer import CompiledLayer
 
+# A node of a draft tree, by the tokens on the way to it from the root, the pending token; () is the root itself.
 Path = tuple[int, ...]
-# Every new cache of a session has this many columns more than are needed at once.
+# Every new cache of a session has this many columns more than are needed at once, so that few are made (not tuned).
 _GROWTH = 256
 
 
@@ -192,7 +194,10 @@ class PromptedEagle:
         self.prefill_ms = since_ms(began)
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> EagleSession:
-        """A session on a clone of the cache with room for `room` more tokens; `coupled`: see `Ranking`."""
+        """A session on a clone of the cache with room for `room` more tokens.
+
+        `coupled`: whether guesses are ranked with the noise with which the target draws (see `Ranking`).
+        """
         return EagleSession(self, params, room, coupled=coupled)
 
 
@@ -200,12 +205,13 @@ class EagleSession:
     """One lane's head: it takes the features of accepted tokens, and guesses what follows them.
 
     A path is the tokens after the pending token, the root. `likeliest` runs one forward of the head. `depth`: how many
-    tokens ahead the head can guess, here as many as there is room for. `levels_per_forward`: how many depths of a tree
+    tokens ahead the head can guess, here as many as there is room for. `depths_per_forward`: how many depths of a tree
     one forward guesses.
     """
 
+    # More than any text has tokens.
     depth = 1 << 30
-    levels_per_forward = 1
+    depths_per_forward = 1
 
     def __init__(self, prompted: PromptedEagle, params: SamplingParams, room: int, *, coupled: bool = True) -> None:
         self.head, self.levels = prompted.head, prompted.head.levels
@@ -248,6 +254,7 @@ class EagleSession:
         The first call of a step asks for the root, [()]; a later path's parent was asked for before. Returns empty
         lists if the head has read no pair yet.
         """
+        # Read here, because `between_forwards` may limit torch to one thread; the compiled layer has its own threads.
         threads = torch.get_num_threads()
         with self.head.target.between_forwards():
             if list(paths) == [()]:

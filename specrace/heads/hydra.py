@@ -27,8 +27,9 @@ from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
 
+# A node of a draft tree, by the tokens on the way to it from the root, the pending token; () is the root itself.
 Path = tuple[int, ...]
-# Every new cache of a session's prefix layer has this many columns more than are needed at once.
+# Every new cache of a session's prefix layer has this many columns more than are needed at once (not tuned).
 _GROWTH = 256
 
 
@@ -141,14 +142,17 @@ class PromptedHydra:
         self.prefill_ms = since_ms(began)
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> HydraSession:
-        """A session for one lane, whose cache at first has room for `room` more tokens; `coupled`: see `Ranking`."""
+        """A session for one lane, whose cache at first has room for `room` more tokens.
+
+        `coupled`: whether guesses are ranked with the noise with which the target draws (see `Ranking`).
+        """
         return HydraSession(self, params, room, coupled=coupled)
 
 
 class HydraSession:
     """One lane's head; see `eagle.EagleSession`. Each depth of a tree takes one forward, of that depth's head."""
 
-    levels_per_forward = 1
+    depths_per_forward = 1
 
     def __init__(self, prompted: PromptedHydra, params: SamplingParams, room: int, *, coupled: bool = True) -> None:
         self.head, self.levels, self.depth = prompted.head, prompted.head.levels, prompted.head.depth

@@ -1,4 +1,7 @@
-"""A head's decoder layer of the Llama family, over rows of a token tree, with a KV cache of its own."""
+"""A head's decoder layer of the Llama family, over rows of a token tree, with a KV cache of its own.
+
+Columns of the cache are committed once their tokens are accepted; the columns of draft rows after them are overwritten.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from specrace.heads.checkpoint import Checkpoint
 from specrace.heads.product import Product
 
-# How many positions' rotations are computed at first; a longer text gets twice as many as it needs.
+# How many positions' rotations are computed at first, about 1 MB; a longer text gets twice as many as it needs.
 _FIRST_POSITIONS = 1024
 # The settings of a config that determine rotary positions.
 _ROTARY = ("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings")
@@ -32,6 +35,7 @@ class LayerSizes:
         self.heads = checkpoint.size("num_attention_heads")
         self.kv_heads = checkpoint.size("num_key_value_heads", self.heads)
         self.size = checkpoint.size("head_dim", self.width // self.heads)
+        # 1e-6 is transformers' default for Llama.
         self.epsilon = float(checkpoint.config.get("rms_norm_eps", 1e-6))
 
 

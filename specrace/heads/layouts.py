@@ -1,4 +1,7 @@
-"""The published layouts of heads: which tensors and config fields mean what. A layout is recognised by its tensors."""
+"""The published layouts of heads: which tensors and config fields mean what. A layout is recognised by its tensors.
+
+Level i is the target's hidden state that enters layer i; the level after the last layer follows the final norm.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,9 @@ class _HeadBuilder(HeadParts):
         """EAGLE-1 and 2, in the layout of their own code."""
         sizes, width = self.layer_sizes(), self.width
         layer = DraftLayer(self.checkpoint, "layers.0.", sizes, width, self.product)
-        network = EagleOne(layer, self.rotations(sizes), self.output_layer("lm_head.weight"), (self.target.num_layers,))
+        # The state after the last layer and the final norm.
+        levels = (self.target.num_layers,)
+        network = EagleOne(layer, self.rotations(sizes), self.output_layer("lm_head.weight"), levels)
         bias = self.checkpoint.take("fc.bias", width) if self.checkpoint.config.get("bias", True) else None
         network.join = self.product(self.checkpoint.take("fc.weight", width, 2 * width), bias)
         head = EagleHead(self._finish(network), self.target, self.label)
@@ -147,10 +152,14 @@ class _HeadBuilder(HeadParts):
         num_heads, num_blocks = 1 + max(int(head) for head, _ in blocks), 1 + max(int(block) for _, block in blocks)
         stacks = [[self._block(f"{head}.{block}.linear") for block in range(num_blocks)] for head in range(num_heads)]
         outputs = [self.output_layer(f"{head}.{num_blocks}.weight") for head in range(num_heads)]
+        # It reads the state after the last layer and the final norm.
         return MedusaHead(stacks, outputs, (self.target.num_layers,), self.target, self.label)
 
     def _hydra(self) -> HydraHead:
-        """Hydra and Hydra++: heads and blocks are counted, as Medusa's are."""
+        """Hydra and Hydra++: heads and blocks are counted, as Medusa's are.
+
+        Grounded heads are those that also read the draft tokens. The offset counts levels down from the last one.
+        """
         config, take, width = self.checkpoint.config, self.checkpoint.take, self.width
         architecture, offset = config.get("hydra_head_arch", "mlp"), config.get("hidden_state_offset", 0)
         if architecture not in ("mlp", "prefix-mlp") or not config.get("grounded_heads", False):

@@ -46,7 +46,8 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
 
     `kinds`: the lanes that draft with a head -> the kind of head that they need. Raises InputError if a head does not
     fit the target or the lane, or if two heads are for one lane. A choice without a lane is for all lanes of its kind.
-    A lane without a choice gets the masks that the target was trained with, or the shipped head, if there is one.
+    A lane without a choice gets the masks that the target was trained with, or a head that is part of this package, if
+    there is one.
     """
     if choices and isinstance(target, LeadingTarget):
         raise InputError(
@@ -75,7 +76,7 @@ def attach_heads(target: Target, choices: Sequence[str], kinds: Mapping[str, str
 
 
 def shipped_heads(fingerprint: str) -> list[Path]:
-    """The folders of the shipped heads that were trained for the weights with this fingerprint; "" fits none."""
+    """The folders of this package's heads that were trained for the weights with this fingerprint; "" fits none."""
     if not fingerprint:
         return []
     files = sorted(SHIPPED_HEADS.glob(f"*/{CONFIG}"))

@@ -1,5 +1,7 @@
 """Medusa (arXiv 2401.10774): heads beside the target's output layer, each of which guesses one position further ahead.
 
+Of the target's levels (level i is the hidden state that enters layer i) they read the last, after the final norm.
+
 Head i reads the last accepted token's hidden state and guesses the token i + 2 places after it, whatever the tokens in
 between. The first place after it is the target's own choice, the pending token.
 
@@ -22,6 +24,7 @@ from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.target import Target
 
+# A node of a draft tree, by the tokens on the way to it from the root, the pending token; () is the root itself.
 Path = tuple[int, ...]
 
 
@@ -81,7 +84,10 @@ class PromptedMedusa:
         self.prefill_ms = since_ms(began)
 
     def session(self, params: SamplingParams, room: int, *, coupled: bool = True) -> MedusaSession:
-        """A session for one lane; it needs no `room`. `coupled`: see `Ranking`."""
+        """A session for one lane; it has no cache, so it needs no `room`.
+
+        `coupled`: whether guesses are ranked with the noise with which the target draws (see `Ranking`).
+        """
         return MedusaSession(self, params, coupled=coupled)
 
 
@@ -97,7 +103,7 @@ class MedusaSession:
         self._logits: list[Tensor] = []
 
     @property
-    def levels_per_forward(self) -> int:
+    def depths_per_forward(self) -> int:
         """How many depths of a tree one forward guesses: all, because none reads the others' tokens."""
         return self.depth
 

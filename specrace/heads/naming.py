@@ -3,6 +3,9 @@
 Five layouts are their authors' own: Medusa, Hydra, EAGLE-1 and 2, EAGLE-3, and block drafters. The layout of masks is
 ours, because SPACE stores its masks among the target's embeddings. vLLM renames Medusa's tensors. The library
 speculators renames those of EAGLE-3, and nests the config of the layer. `read_names` restores the authors' names.
+
+A head with a shortlist can draft only some of the target's tokens. The authors' `d2t` has, for each place in the list,
+the token's id minus the place; vLLM's `token_map` has the ids. Level i is the hidden state that enters layer i.
 """
 
 from __future__ import annotations
@@ -205,6 +208,7 @@ def _to_speculators(checkpoint: Checkpoint) -> Checkpoint:
     config = {name: value for name, value in flat.items() if name in _SPECULATORS_FIELDS}
     layer = {name: value for name, value in flat.items() if name not in _SPECULATORS_FIELDS}
     verifier: dict[str, Any] = {"name_or_path": flat.get("target_name"), "architectures": []}
+    # The library wants a number of draft tokens; 3 is how deep our heads are trained by default.
     proposal = {"proposal_type": "greedy", "speculative_tokens": 3}
     defaults = {
         "speculators_model_type": "eagle3",

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class HeadParts:
-    """Takes the tensors of a head from its checkpoint; `width` (d) is that of the target's hidden states."""
+    """Takes the tensors of a head from its checkpoint; `width` (d) is that of the target's hidden states.
+
+    `label` names the head in messages. A shortlist holds the only tokens that a head can draft.
+    """
 
     def __init__(self, checkpoint: Checkpoint, target: Target) -> None:
         self.checkpoint, self.target, self.label = checkpoint, target, checkpoint.label
@@ -47,7 +50,11 @@ class HeadParts:
             )
 
     def compiled(self, layer: DraftLayer, output_layer: OutputLayer, **norms: Tensor) -> CompiledLayer | None:
-        """A head's only layer in the compiled decoder; None if the target does not run there, or the layer cannot."""
+        """A head's only layer in the compiled decoder; None if the target does not run there, or the layer cannot.
+
+        `norms`: see `CompiledLayer`.
+        """
+        # The forward that the target runs without its Python code, if one was captured.
         replay = self.target.replay
         # Of the captured forwards, only the compiled decoder has threads of its own.
         if replay is None or not replay.own_threads:
@@ -85,6 +92,7 @@ class HeadParts:
         ids, target = self.shortlist, self.target
         weight, bias = target_rows(target, self.label)
         if ids is None:
+            # All rows are used as they are, so they are not copied: there may be gigabytes of them.
             return OutputLayer(Product(weight, bias, target.device, target.dtype, may_copy=False), None)
         rows = weight[ids].to(self.checkpoint.dtype)
         return OutputLayer(self.product(rows, None if bias is None else bias[ids]), ids)
@@ -102,4 +110,5 @@ class HeadParts:
     def placed(self, name: str, *shape: int) -> Tensor:
         """The tensor `name` on the target's device, in its dtype. Raises InputError like `Checkpoint.take`."""
         placed: Tensor = self.checkpoint.take(name, *shape).to(self.target.device, self.target.dtype)
+        # A tensor on torch's device "meta" has a shape and no numbers.
         return placed.contiguous() if placed.device != torch.device("meta") else placed

@@ -24,7 +24,7 @@ class Product:
 
         A weight that is the target's own and may be large is not packed, because that would copy it (`may_copy`).
         """
-        # As stored, for the compiled layer.
+        # As stored, for `CompiledLayer`, which reads the weights by address.
         self.stored = weight, bias
         self.weight = weight.to(device, dtype).contiguous()
         self.bias = None if bias is None else bias.to(device, dtype)
@@ -38,6 +38,7 @@ class Product:
             self._packed = PackedProduct(weight, None if bias is None else bias.to(torch.bfloat16))
         except RuntimeError:
             return
+        # Frees the plain weight.
         self.weight = weight.new_empty(0)
 
     def __call__(self, rows: Tensor) -> Tensor:

@@ -21,9 +21,11 @@ from specrace.model.forward.tapped import Levels
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 
+# A node of a draft tree, by the tokens on the way to it from the root, the pending token; () is the root itself.
 Path = tuple[int, ...]
 EMBEDDINGS = "mask_embeddings.weight"
-# A draft is about as long as there are masks, and each of its tokens has all masks below it: rows grow quadratically.
+# A draft is about as long as there are masks, and each of its tokens has all masks below it: rows grow quadratically,
+# to 17 * 17 with 16 masks.
 MAX_MASKS = 16
 
 
@@ -60,7 +62,7 @@ class PromptedSpace:
 
 
 class SpaceSession:
-    """One lane's masks, and their latest outputs; see `specrace.drafters.sessions.MaskingHeadSession`.
+    """One lane's masks, and their latest outputs, as a drafter asks for them (`drafters.sessions.MaskingHeadSession`).
 
     `num_masks`: how many of the masks the next tree has below each of its nodes.
     """
@@ -68,6 +70,7 @@ class SpaceSession:
     def __init__(self, prompted: PromptedSpace, params: SamplingParams, *, coupled: bool = True) -> None:
         self.head, self.masks, self.depth = prompted.head, prompted.head.masks, prompted.head.depth
         self.num_masks = self.depth
+        # By default, `SamplingParams` are greedy: no noise.
         self._sampler = Sampler(params if coupled else SamplingParams())
         # How many tokens are committed; the pending one is at this position.
         self._count = prompted.count
@@ -76,7 +79,7 @@ class SpaceSession:
         self._guesses: list[list[tuple[int, float]]] = []
 
     @property
-    def levels_per_forward(self) -> int:
+    def depths_per_forward(self) -> int:
         """How many depths of a tree one forward guesses: all; the target's forward has computed them already."""
         return self.depth
 

@@ -46,7 +46,7 @@ class Fusion:
     """
 
     # How many tokens of requests outside the batch are kept, the latest requests first: a preempted request may come
-    # back.
+    # back. A guess; not tuned.
     MAX_WAITING_TOKENS = 2**17
     # How many tokens of earlier prompts and answers are kept for drafting. Beyond that, the older half is dropped and
     # the rest is indexed anew, for which vLLM waits about 1 us per token.

@@ -1,6 +1,7 @@
 """Captures a target's forward once, checks it against the eager forward, and lets the target replay it without Python.
 
-"Eager" is the forward by the model's own modules in transformers.
+"Eager" is the forward by the model's own modules in transformers. A store is a KV cache; its `clone(64)` is a copy with
+room for 64 tokens.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
 # The tolerance for replays that keep float32 between layers: they skip the eager forward's bfloat16 rounding, so their
 # gap is larger. (With a wrong mask or position, the gap is 1.7.)
 _LOOSE_TOLERANCE = {torch.bfloat16: 0.6}
+# A longer reason is shortened, because it is shown in one line with the model's name.
 _MAX_REASON_CHARACTERS = 80
 # The steps of smaller models are too short to be worth the first compilation on a machine, which takes ten seconds.
 _MIN_COMPILED_PARAMETERS = 50_000_000
@@ -67,6 +69,7 @@ def capture_graphs(target: Target, capturer: Capturer | None = None) -> None:
     # A root with two children, in a vocabulary that may have a single token.
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
     try:
+        # The smallest graphs only (1 and 9 rows); sessions capture what they need.
         pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9))
         for sample in (TokenTree.chain(0), tree):
             replayed = pooled.logits(sample)
@@ -114,6 +117,7 @@ def capture_replay(
             replayed.name += not_compiled
             target.replay, target.eager_because = replayed, ""
             if replayed.reader is not None:
+                # Such a forward has an attention of its own, so single rows need no padding (see `Scorer.min_rows`).
                 target.min_rows = 1
             return
 
@@ -214,6 +218,7 @@ def _replay_gap(target: Target, replay: Replay, store: KVStore) -> float:
     """The largest gap between replayed and eager results, logits and cache, for several trees and prefixes."""
     tokens = _probe_tokens(target, 12)
     gaps = []
+    # A single row, which has code of its own, and several; of the eight committed tokens, the first `length` are used.
     for rows, length in ((1, 8), (1, 3), (2, 7), (12, 5)):
         # Nodes 1 and 2 follow the root, and node n follows node n - 2: two branches.
         tree = TokenTree(tuple(tokens[:rows]), (-1, *(max(0, node - 2) for node in range(1, rows))))

@@ -1,4 +1,7 @@
-"""Checks, before a model may race, that it computes the same logits for drafts as without drafts."""
+"""Checks, before a model may race, that it computes the same logits for drafts as without drafts.
+
+`keep` commits nodes of the tree that was scored last: their keys and values stay in the cache.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ def _chain_gap(target: Target, tokens: list[int]) -> float:
     change no state.
     """
     assert target.chain_forward is not None
-    # Tokens 6 and 7 are the rejected ones.
+    # `prefill` reads tokens 0 to 2, and token 3 is the first root. Tokens 6 and 7 are the rejected ones.
     prompt, decoded = tokens[:3], [*tokens[3:6], *tokens[8:]]
     plain = target.chain_forward.decode(prompt, decoded).float()
     store = target.prefill(tokens[:4]).store.clone(12)

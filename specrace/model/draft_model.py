@@ -1,4 +1,7 @@
-"""The draft model: a small model with its own KV cache, which is rewound to drop rejected tokens."""
+"""The draft model: a small model with its own KV cache, which is rewound to drop rejected tokens.
+
+A warped distribution is that after temperature, top-k and top-p.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from specrace.model.forward.kv import KVStore, Prefix
 from specrace.model.sampling import warp
 from specrace.model.scorer import Scorer
 
-# How many tokens more than needed at once a cache has room for when it is enlarged.
+# How many tokens more than needed at once a cache has room for when it is enlarged, so that it rarely is (not tuned).
 GROWTH = 256
 
 
@@ -54,7 +57,7 @@ class PromptedDraftModel:
         return self.drafting.model.name
 
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
-        """A session on a clone of the cache with room for `room` more tokens.
+        """A session on a clone of the cache with room for `room` more tokens; 0: not known, so `GROWTH`.
 
         If the model uses CUDA graphs, the graphs that read `rows` tokens at a time are captured here.
         """
@@ -136,6 +139,7 @@ class DraftSession:
         logits = self._run(joined)[[node + num_unread for node in nodes]]
         if num_unread:
             self.store.keep(range(num_unread))
+            # A length that was not marked cannot be returned to by `rewind` if the layers keep a state.
             self.store.mark()
         return self._widen(logits)
 

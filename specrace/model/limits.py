@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# The context length of a model whose config states none.
+# The context length of a model whose config states none: as good as no limit.
 _DEFAULT_CONTEXT = 1 << 20
 # The names under which a config states the context length; the last one is MPT's.
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")

@@ -49,6 +49,7 @@ def place(choice: ModelChoice, device_map: DeviceMap | None, followers: Follower
                 "An adapter cannot be merged into a model split over several processes; use --adapter none."
             )
         adapter = NONE
+    # In float32 every lane prints exactly vanilla's text; on a GPU, bfloat16 is the usual dtype.
     dtype = choice.dtype or ("float32" if device == "cpu" else "bfloat16")
     return Placement(device, dtype, adapter, device_map, followers)
 

@@ -1,4 +1,7 @@
-"""Loads a model and its tokenizer with transformers onto its devices, after all checks that need no weights."""
+"""Loads a model and its tokenizer with transformers onto its devices, after all checks that need no weights.
+
+Followers are the other processes, if a model is split over several.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ def _load_parts(source: ModelSource, attention: str, placement: Placement) -> tu
     location, title, folder, followers = source.location, source.title, source.folder, placement.followers
     is_local = folder is not None
     if not is_local:
-        # Ask the hub once with a short timeout; the loaders below would retry for half a minute.
+        # Ask the hub once with a short timeout in seconds; the loaders below would retry for half a minute.
         HfApi().model_info(str(location), timeout=10)
     # These checks come first, because transformers would ask on standard input whether to run the model's own code.
     config_dict = PretrainedConfig.get_config_dict(location, local_files_only=is_local)[0]

@@ -18,7 +18,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import SETTINGS
 from specrace.core.verify import NO_TOKEN
 
-# The noise of this many positions takes 50 MB for a vocabulary of 49,152 tokens. Noise beyond it is computed each time.
+# The noise of this many positions takes 50 MB for SmolLM2's 49,152 tokens. Noise beyond it is computed each time.
 _CACHED_POSITIONS = 256
 
 

@@ -1,4 +1,9 @@
-"""The scorer: a Hugging Face decoder-only language model; it scores one token tree at a time."""
+"""The scorer: a Hugging Face decoder-only language model; it scores one token tree at a time.
+
+Beside logits, its forwards can return features (hidden states that a trained head reads, chosen by level), and take a
+head's `Masks`: learned inputs below a tree's nodes, at which the model guesses further tokens. These have nothing to do
+with attention masks.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +38,10 @@ from specrace.model.session import GraphedSession, ModelSession
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Weights of 8 bits; everything else is float32.
 INT8 = "int8"
-# How many mask elements all kept input buffers may have together: a thousand large masks would take gigabytes.
-MAX_CELLS = 8_000_000
-# The row counts that CUDA graphs are captured for by default.
+# How many elements the attention masks of all kept input buffers may have together: a thousand large ones would take
+# gigabytes.
+MAX_MASK_ELEMENTS = 8_000_000
+# The row counts that CUDA graphs are captured for by default: 1, 9, 17, 33 and 65, for drafts of up to 64 tokens.
 _ROWS = row_counts(65)
 
 
@@ -248,11 +254,11 @@ class Scorer:
         return inputs
 
     def inputs(self, rows: int) -> TreeInputs:
-        """The input buffers for trees of up to `rows` nodes; they are kept while MAX_CELLS allows it."""
+        """The input buffers for trees of up to `rows` nodes; they are kept while MAX_MASK_ELEMENTS allows it."""
         buffers = self._inputs.pop(rows, None)
         if buffers is None:
             buffers = TreeInputs(rows, self.device, self.dtype)
-            while self._inputs and rows**2 + sum(size**2 for size in self._inputs) > MAX_CELLS:
+            while self._inputs and rows**2 + sum(size**2 for size in self._inputs) > MAX_MASK_ELEMENTS:
                 del self._inputs[next(iter(self._inputs))]
         # Added at the end, so the buffers at the beginning, which are dropped first, are the least recently used.
         self._inputs[rows] = buffers

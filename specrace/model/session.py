@@ -1,4 +1,8 @@
-"""Sessions: one lane's cache and sampler, and the forwards of the scorer that use them."""
+"""Sessions: one lane's cache and sampler, and the forwards of the scorer that use them.
+
+A trained head, if the lane has one, reads features: the target's hidden states at some levels (level i enters layer i).
+Or it consists of masks: learned inputs below each node of a tree, at which the target guesses further tokens.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +120,7 @@ class ModelSession:
 
     @torch.inference_mode()
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
-        """The model's warped distribution at every node, float64 [N, V]; one-hot at temperature 0."""
+        """The distribution after temperature, top-k and top-p at every node, float64 [N, V]; one-hot if greedy."""
         logits = self.run(tree).float()
         with self.scorer.between_forwards():
             probs: np.ndarray = warp(logits, self.sampler.params).double().softmax(dim=-1).cpu().numpy()

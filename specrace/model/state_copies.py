@@ -22,8 +22,9 @@ from specrace.model.forward.kv import Prefix
 from specrace.model.forward.tapped import Levels
 from specrace.model.scorer import Scorer
 
+# A node of a draft tree, by the tokens on the way to it from the root, the pending token; () is the root itself.
 Path = tuple[int, ...]
-# The number of places that a step copies from.
+# The number of places that a step copies from (not tuned).
 _PLACES = 8
 # Added to the cosine of a place that the pending token follows; greater than the difference of any two cosines.
 _EQUAL_TOKEN = 4.0
@@ -43,7 +44,7 @@ class CopyRates:
     A copy's first token and its later tokens are counted separately, and so are places with and without the pending
     token after them. An estimate begins as if `_PRIOR` copies had been counted, at this rate: the square of the
     similarity for the first token, a tenth of that if the pending token does not match, and `_LATER` for a later token.
-    Places are counted in `_BINS` bins of similarity.
+    Places are counted in `_BINS` bins of similarity. These numbers were not tuned: the counts soon outweigh them.
     """
 
     _BINS, _PRIOR, _LATER = 10, 4.0, 0.8
@@ -95,12 +96,13 @@ class PromptedStateCopies:
 
 
 class StateCopiesSession:
-    """One lane's states and rates; see `specrace.drafters.sessions.PlacingHeadSession`.
+    """One lane's states and rates, as a drafter asks for them (`specrace.drafters.sessions.PlacingHeadSession`).
 
     The first `likeliest` of a step compares the states; the result serves all depths of a tree.
     """
 
-    depth = levels_per_forward = 1 << 20
+    # More than any text has tokens.
+    depth = depths_per_forward = 1 << 20
 
     def __init__(self, prompted: PromptedStateCopies, room: int) -> None:
         self.target, self.levels = prompted.head.target, prompted.head.levels

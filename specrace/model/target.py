@@ -51,6 +51,7 @@ class Target(Scorer):
         self.more_drafting: tuple[DraftModel, ...] = ()
         self.heads: dict[str, Any] = {}
         self.own_masks: Path | None = None
+        # How many threads forwards use; with 1, `use_threads` changes nothing.
         self.threads = 1 if self.device.type == "cuda" else torch.get_num_threads()
 
     @property
@@ -90,6 +91,8 @@ class Target(Scorer):
     @torch.inference_mode()
     def top_two(self, tokens: Sequence[int], params: SamplingParams | None = None) -> tuple[tuple[int, int], float]:
         """The two best tokens after `tokens` under `params`, the chosen one first, and the gap between them.
+
+        A small gap is a near tie, at which rounding may decide. `params` None: greedy.
 
         Greedy decoding compares logits. Sampling compares logits / temperature plus the noise of that position. If
         top-k or top-p leave only one token, noise decides nothing, and logits / temperature are compared.

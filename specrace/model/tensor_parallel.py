@@ -36,7 +36,7 @@ from specrace.model.target import Target
 # it at once.
 _SILENCE_LIMIT = timedelta(hours=12)
 # The first message of an order: so many digits of the order's size, and so many bytes of its content. A step's tree
-# fits into it; a long prompt needs a second message.
+# fits into it; a long prompt needs a second message. Together they are 1 kB.
 _SIZE_DIGITS, _FIRST_BYTES = 8, 1016
 
 

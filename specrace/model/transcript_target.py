@@ -55,6 +55,7 @@ SHAPES: dict[str, tuple[str, Any, dict[str, Any]]] = {
          "num_key_value_heads": 8, "vocab_size": 128256},
     ),
 }  # fmt: skip
+# Longer than the published context of some shapes, because transcripts may be longer.
 MAX_CONTEXT = 32768
 
 

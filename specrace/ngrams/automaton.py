@@ -22,7 +22,7 @@ class SuffixAutomaton:
 
     Lists with one entry for each state:
     `lengths`: the length of its longest substring.
-    `links`: its suffix link, -1 for `ROOT`, the empty substring.
+    `links`: its suffix link: the state of its longest suffix with other end positions; -1 for `ROOT`, the empty string.
     `nexts`: its only successor; NO_STATE or SEVERAL if it has none or more than one.
     `counts`: the number of its end positions.
     `firsts`: its first end position in `tokens`. The token there labels every transition into the state.

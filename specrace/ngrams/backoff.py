@@ -16,9 +16,10 @@ from specrace.ngrams.automaton import ROOT, MatchState, SuffixAutomaton
 # With 2, a continuation that was seen once gets a third of the mass. Chosen on half of the Spec-Bench transcripts,
 # where 1.2 did as well and 4 lost 6 % of the tokens per step on summaries.
 ESCAPE = 2.0
-# The number of frequent tokens kept.
+# The number of frequent tokens kept; a guess.
 NUM_FREQUENT = 32
-# Frequent tokens are recounted once the text has grown by REFRESH tokens and by the fraction GROWTH of its length.
+# Frequent tokens are recounted once the text has grown by REFRESH tokens and by the fraction GROWTH of its length. The
+# count is on the lane's clock, so it should be rare; not tuned.
 REFRESH, GROWTH = 16, 1 / 8
 
 # The probability of each token, and the escape mass.
@@ -28,8 +29,8 @@ Estimate = tuple[dict[int, float], float]
 class BackoffModel:
     """Estimates for contexts of up to `longest` tokens in a growing text, or in the text of an `automaton` if given.
 
-    A context is a match state and stands for all its suffixes. Suffixes that share a state of the automaton have the
-    same continuations and counts, so each state is evaluated only once.
+    A context is a `MatchState`, a state of the automaton and a length, and stands for all its suffixes. Suffixes that
+    share a state have the same continuations and counts, so each state is evaluated only once.
 
     After 1 2, 3 came twice and 5 once, so they get 2/7 and 1/7. The context 2 splits the remaining 4/7 in the same way:
 
@@ -48,7 +49,7 @@ class BackoffModel:
         self._counted = 0
 
     def only_continuation(self, context: MatchState, max_escape: float) -> tuple[int, float] | None:
-        """The only token that ever followed a context, and the escape mass that all suffixes in its state leave.
+        """The only token that ever followed a context, and the escape mass that the suffixes in its state leave of 1.
 
         None if several tokens followed, or if the escape mass is not below `max_escape`.
         """

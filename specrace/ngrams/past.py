@@ -13,7 +13,7 @@ from specrace.ngrams.suffix_index import END
 # An output is indexed after this many last tokens of its prompt, the end of the chat template, so that drafters learn
 # how outputs begin.
 PROMPT_TAIL = 4
-# More indexes than any race needs.
+# More indexes than a race of six lanes needs, each with one or two of its own settings.
 MAX_INDEXES = 12
 
 
@@ -51,7 +51,7 @@ class Meter:
 
 
 class PastOutputs:
-    """The latest outputs, the oldest first. Beyond `max_outputs` the older half is dropped.
+    """The latest outputs, the oldest first. Beyond `max_outputs`, by default an untuned 64, the older half is dropped.
 
     An index of the outputs is built when a drafter first asks for it, and then shared; the `MAX_INDEXES` most recently
     used are kept. New outputs are added to the kept indexes, too: between requests, as on a server, and never during a

@@ -7,8 +7,8 @@ text that the trie was built from counts up to L_p times, one that was appended 
 the prompt's n-grams rank before those that occurred once or twice in the output.
 
 Most windows are unique after a few tokens. Such a window is stored as a leaf, a start index, and its further tokens are
-read from the text. When a second window reaches it, it becomes an inner node, one level at a time. So T tokens cost
-about T operations, not T * n, and a leaf grows with the text.
+read from the text. When a second window reaches it, it becomes an inner node with a new leaf below it, one token
+deeper. So T tokens cost about T operations, not T * n, and a leaf grows with the text.
 """
 
 from __future__ import annotations

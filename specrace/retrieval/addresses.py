@@ -9,7 +9,7 @@ from specrace.retrieval.readers.reading import Mark
 
 
 class Addresses:
-    """Looks up the address of a piece of a document's text by its offsets."""
+    """Looks up the address of a piece of a document's text by its offsets. A mark is the address from an offset on."""
 
     def __init__(self, text: str, marks: Sequence[Mark]) -> None:
         self._marks = marks
@@ -20,6 +20,7 @@ class Addresses:
     def describe(self, start: int, end: int) -> str:
         """The address of the text [start, end), such as "page 3", "line 12–30" or a heading; "" if it has none."""
         first, last = self._address_at(start), self._address_at(end - 1)
+        # Text before the first mark has no address.
         if not first or first == last:
             return last
         kind, _, number = first.rpartition(" ")

@@ -51,7 +51,7 @@ from specrace.retrieval.store import (
 # A smaller index is searched exactly, which takes at most 2 ms. It would also be too small for training: faiss asks for
 # 39 vectors for each of the 256 centroids of an 8-bit code (9,984).
 EXACT_BELOW = 10_000
-# The n-gram trie paper's values (section 4.1.4).
+# The values with which the n-gram trie paper searches its documents (section 4.1.4).
 MAX_LISTS, SUB_VECTORS, PROBES = 4096, 64, 16
 # With this value, MAX_LISTS is reached at two million passages. On sentence embeddings, 16 of 128 lists held 94 % of
 # the best five passages, and 16 of 256 lists held 91 %.
@@ -59,9 +59,11 @@ PASSAGES_PER_LIST = 512
 # faiss asks for 39 training vectors for each list and for each of a code's 256 centroids. Three times as many did not
 # make the index better.
 TRAINING_VECTORS_PER_LIST, MIN_TRAINING_VECTORS = 40, 32_768
-# How many passages are embedded, and how many vectors are read, at a time.
+# How many passages are embedded, and how many vectors are read, at a time. They bound the memory, and are not tuned: a
+# block of vectors with 384 numbers takes 50 MB.
 BATCH, BLOCK = 1024, 32_768
-# The recall is measured with a sentence from each of this many passages, on this many of the best results.
+# The recall is measured with a sentence from each of this many passages (a guess), on this many of the best results: as
+# many as the paper gives to the model.
 RECALL_SAMPLE, RECALL_TOP = 200, 5
 
 # Cuts a document into passages.
@@ -145,6 +147,7 @@ def _append(
                 new_header = _approximate(folder, header, new_header, embedder, on_progress)
             new_header.write(folder)
             if header.kind == IVF_PQ:
+                # The new index has a file of its own, because its name has the number of passages.
                 (folder / header.faiss_file).unlink(missing_ok=True)
     return new_header
 

@@ -119,6 +119,7 @@ class _LimitedReader:
             limits, characters=limits.characters - self._characters, files=limits.files - len(self._names)
         )
         for member, reading in self._read_content(file, remaining, sandbox):
+            # A string is the reason why the file or member is left out.
             if isinstance(reading, str):
                 self.refuse(file, reading, member)
             elif self._characters + len(reading.text) > limits.characters:
@@ -131,13 +132,14 @@ class _LimitedReader:
                 yield Document(unique_name, title, reading.text, reading.marks, reading.code)
 
     def _read_content(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[MemberResult]:
-        """Read a file: in this process if it only needs decoding and the limits allow that, else in the sandbox."""
+        """Read a file here if it only needs decoding and the limits allow it, else in the sandbox, a child process."""
         kind = KINDS.get(file.suffix.lower())
         if not (limits.all_in_sandbox or kind is None or kind.parsed):
             try:
                 content = read_bytes(file, limits.file_bytes, HINT)
                 kind = kind_of(file.name, content)
             except InputError as error:
+                # Unlike a Refusal's, this message already names the file.
                 self.on_skip(str(error))
                 return iter(())
             except Refusal as refusal:

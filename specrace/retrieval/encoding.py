@@ -14,6 +14,7 @@ import re
 _WESTERN = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜßàáâãäåæçèéêëìíîïñòóôõöøùúûüÿœŒ¡¿€£§°·•–—…‘’‚“”„«»©®™\xa0")
 _QUOTE_IN_WORD = re.compile(r"[^\W\d_][‚“”„][^\W\d_]")
 _CONTROL = re.compile(r"[\0-\x08\x0e-\x1f]")
+# The numbers below were set by hand; no measurement of them is kept.
 # The largest share of non-ASCII letters in western text.
 _MAX_NON_ASCII = 0.25
 # How many bytes are examined to recognise another script: fewer contain too few letters, and more only take longer.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from specrace.retrieval.retriever import content_words
 from specrace.retrieval.sentences import split_sentences
 
+# Set by hand: one content word in five may be the model's own.
 GROUNDED = 0.8
 
 # "[1]" or "[1, 2]", which must not count as a word or, after a full stop, as a sentence.

@@ -19,6 +19,7 @@ from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.passages import Passage, embedded_text, split_passages
 from specrace.retrieval.token_limits import TokenLimit
 
+# The vectors of this many sets of documents are kept; a guess. A thousand passages take 1.5 MB.
 MAX_CACHE_FILES = 32
 _PREFIX, _SUFFIX = "passages-", ".vectors"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size

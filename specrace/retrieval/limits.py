@@ -29,6 +29,7 @@ class ReadingLimits:
     all_in_sandbox: bool = False
 
 
+# The numbers below are guesses: more than the documents of a demonstration need, and little enough for a small machine.
 COMMAND_LINE = ReadingLimits(
     files=5_000,
     file_bytes=50_000_000,
@@ -41,6 +42,7 @@ COMMAND_LINE = ReadingLimits(
 )
 # `index` streams documents to disk, so their total size is practically unlimited.
 INDEXING = replace(COMMAND_LINE, files=10_000_000, total_bytes=10**12, characters=10**12)
+# Smaller, because many visitors share the server.
 UPLOADS = ReadingLimits(
     files=200,
     file_bytes=2_000_000,

@@ -24,7 +24,7 @@ __all__ = [
     "split_sentences",
 ]
 
-# In a script without spaces, two characters count as a word. In any other, a run of more than 24 characters counts as
+# In a script without spaces, two characters count as a word. In any other, more than 24 characters in a row count as
 # several words, so that a limit on words also bounds the number of tokens. Scripts in order: Thai, Lao and Tibetan;
 # Burmese; Khmer; Tai Le to Tai Tham; Javanese and more Burmese; kana and Chinese; Korean; rare Chinese.
 _SPACELESS = (
@@ -72,7 +72,7 @@ def split_passages(document: Document, *, max_words: int = 110, limits: Sequence
 
     Whole paragraphs are merged while they fit. A paragraph that is too long is cut between sentences, a sentence that
     is too long between words. A heading stays with the text below it. A passage with more tokens than one of the
-    `limits` is cut as in `fit_passages`.
+    `limits` is cut as in `fit_passages`. 110 English words have about 140 tokens; the default embedder reads 256.
     """
     if max_words < 1:
         raise ValueError(f"max_words is {max_words}: a passage holds one word or more")
@@ -81,7 +81,7 @@ def split_passages(document: Document, *, max_words: int = 110, limits: Sequence
     too_long = _too_long([f"{title}\n{text[start:end]}" for start, end in spans], limits)
     # The spans, with those that are too long cut into pieces.
     fitting = chain.from_iterable(
-        _halves(title, text, span, limits) if number in too_long else [span] for number, span in enumerate(spans)
+        _cut_to_limits(title, text, span, limits) if number in too_long else [span] for number, span in enumerate(spans)
     )
     return _passages(document, fitting)
 
@@ -129,7 +129,7 @@ def fit_passages(passages: Sequence[Passage], limits: Sequence[TokenLimit]) -> l
             fitted.append(passage)
             continue
         text, offset = passage.text, passage.start
-        for start, end in _halves(passage.title, text, (0, len(text)), limits):
+        for start, end in _cut_to_limits(passage.title, text, (0, len(text)), limits):
             code = overlapping(passage.code, start, end)
             fitted.append(replace(passage, start=offset + start, end=offset + end, text=text[start:end], code=code))
     return fitted
@@ -145,7 +145,7 @@ def _too_long(texts: Sequence[str], limits: Sequence[TokenLimit]) -> set[int]:
     }
 
 
-def _halves(title: str, text: str, span: Span, limits: Sequence[TokenLimit]) -> Iterator[Span]:
+def _cut_to_limits(title: str, text: str, span: Span, limits: Sequence[TokenLimit]) -> Iterator[Span]:
     """Cut a span of the text in two until every piece is within the limits, or is a single character."""
     uncut = [span]
     while uncut:
@@ -173,12 +173,12 @@ def embedded_text(passage: Passage) -> str:
 
 
 def count_words(text: str) -> int:
-    """The number of words in a text; a run of more than 24 characters without a space counts as several."""
+    """The number of words in a text; more than 24 characters without a space count as several."""
     return sum(1 for _ in _WORD.finditer(text))
 
 
 def _units(document: Document, max_words: int) -> Iterator[_Unit]:
-    """A document's units: paragraphs that fit into a passage, else their sentences or runs of words."""
+    """A document's units: paragraphs that fit into a passage, else their sentences or groups of words."""
     text = document.text
     for start, end in split_paragraphs(text):
         body = text[start:end]
@@ -187,22 +187,23 @@ def _units(document: Document, max_words: int) -> Iterator[_Unit]:
             opens_section = is_heading(body[first:last]) and not is_inside(document.code, start + first)
             # A paragraph that is kept whole may have text in the lines below its heading.
             is_bare_heading = opens_section and not (fits and "\n" in body)
-            for run_start, run_end, words in _word_runs(body, first, last, max_words):
-                yield _Unit(start + run_start, start + run_end, words, opens_section, is_bare_heading)
+            for group_start, group_end, words in _word_groups(body, first, last, max_words):
+                yield _Unit(start + group_start, start + group_end, words, opens_section, is_bare_heading)
 
 
-def _word_runs(text: str, start: int, end: int, max_words: int) -> Iterator[tuple[int, int, int]]:
-    """Cut text[start:end] after every `max_words` words; yield the start, end and word count of each run."""
+def _word_groups(text: str, start: int, end: int, max_words: int) -> Iterator[tuple[int, int, int]]:
+    """Cut text[start:end] after every `max_words` words; yield the start, end and word count of each group."""
     words = _WORD.finditer(text, start, end)
     for first in words:
-        run = [first, *islice(words, max_words - 1)]
-        yield first.start(), run[-1].end(), len(run)
+        group = [first, *islice(words, max_words - 1)]
+        yield first.start(), group[-1].end(), len(group)
 
 
 def _pack(units: Iterable[_Unit], max_words: int) -> Iterator[Span]:
     """Merge neighbouring units into passages of at most `max_words` words; yield the span of each passage.
 
-    A section begins a new passage, unless the passage before it is less than a third full or ends with a heading.
+    A section begins a new passage, unless the passage before it is less than a third full (a guess: a passage of a line
+    or two says little by itself) or ends with a heading.
     """
     passage: list[_Unit] = []
     words = 0

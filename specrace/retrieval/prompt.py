@@ -17,8 +17,9 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.template_failure import describe_failure
 from specrace.retrieval.retriever import Hit, Sentence
 
+# Tokenizing takes hundreds of bytes of memory for each character.
 MAX_PROMPT_CHARACTERS = 1_000_000
-# Matches up to 100,000 characters, and ends before whitespace if possible: then no word is cut in two.
+# Matches up to 100,000 characters, to bound memory, and ends before whitespace if possible: then no word is cut in two.
 _PART = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 
 # A rendered prompt is searched for this many words from the end of the message, because some templates leave it out.
@@ -46,21 +47,23 @@ class PromptStyle:
 
 
 DETAILED = PromptStyle(
-    4,
-    "{documents}\n\n"
+    num_passages=4,
+    request="{documents}\n\n"
     "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
     "name the document after each statement, as in [1]. If they do not answer it, say so.\n\nQuestion: {question}",
 )
 # For small models: given more passages, or asked for citations or several sentences, they repeat themselves endlessly.
 BRIEF = PromptStyle(
-    2, "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence.", "Most relevant sentences:"
+    num_passages=2,
+    request="Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence.",
+    evidence_heading="Most relevant sentences:",
 )
 # The style that the adapter for grounded answers was trained on.
 GROUNDED = PromptStyle(
-    2,
-    "Answer the question from the documents in one to three sentences and cite them, as in [1].\n\n"
+    num_passages=2,
+    request="Answer the question from the documents in one to three sentences and cite them, as in [1].\n\n"
     "{documents}\n\nQuestion: {question}",
-    "Most relevant sentences:",
+    evidence_heading="Most relevant sentences:",
     cites=True,
     max_evidence=1,
 )

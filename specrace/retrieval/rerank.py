@@ -16,6 +16,7 @@ NONE, LIGHT = "none", "light"
 NAMES = {"bge-reranker-v2-m3": "BAAI/bge-reranker-v2-m3"}
 # How many passages are reordered. The n-gram trie paper keeps the best 5 of 100 (section 4.1.4).
 CANDIDATES = 100
+# How many passages the model reads at a time; not tuned.
 BATCH_SIZE = 16
 
 

@@ -21,7 +21,8 @@ from specrace.retrieval.passages import Passage, count_words, split_sentences
 from specrace.retrieval.rerank import CANDIDATES, Reranker
 from specrace.retrieval.sentences import is_heading, word_set
 
-# Shorter and longer sentences are marked as evidence only if no other sentence is relevant.
+# The bounds on evidence were set by hand; no measurement of them is kept.
+# Sentences with fewer or more words are marked as evidence only if no other sentence is relevant.
 MIN_EVIDENCE_WORDS = 4
 MAX_EVIDENCE_WORDS = 60
 # A sentence with a lower score is not relevant.
@@ -30,8 +31,10 @@ MIN_EVIDENCE_SCORE = 0.45
 DUPLICATE_SHARE = 0.8
 # What a sentence's score gains if it has all words of the question.
 SHARED_WORDS_WEIGHT = 0.35
+# The sentences of a passage have about 10 kB of vectors.
 MAX_CACHED_PASSAGES = 512
-# Irrelevant passages are drawn from the less similar half of a random sample of this size.
+# Irrelevant passages (`noise`) are drawn from the less similar half of a random sample of this size, as reading all
+# vectors of a large index would take long.
 NOISE_SAMPLE = 256
 
 # Scripts without spaces between words: pairs of neighbouring characters count as words.

@@ -56,7 +56,7 @@ class Sandbox:
             yield "", f"is left out: all files together take more than {self._limits.total_seconds:g} seconds to read."
             return
         try:
-            process = self._running()
+            process = self._child()
             request = {"path": os.fspath(file), "limits": asdict(limits)}
             _send(process.stdin, request)
             began = time.monotonic()
@@ -84,7 +84,7 @@ class Sandbox:
                         stream.close()
         self._process = None
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _child(self) -> subprocess.Popen[bytes]:
         """The child process, started if it is not running. Raises InputError."""
         if self._process is None:
             code = f"from {__name__} import serve; serve({self._limits.memory_bytes})"

@@ -18,7 +18,7 @@ def word_set(words: str) -> frozenset[str]:
 
 # Punctuation that may end a sentence, with the closing quotes, brackets and citations after it: Latin marks before
 # whitespace, or those of other scripts.
-# Because of the lookbehind, a run of marks matches only at its first mark: a million dots must not take quadratic time.
+# Because of the lookbehind, marks in a row match only at the first one: a million dots must not take quadratic time.
 _END = re.compile(
     r"""(?<![.!?…])[.!?…]+ (?:["'”’»)\]*_] | \[\d{1,3}\])* (?=\s|\Z) | [。！？｡؟۔।]+ [”’」』）)]*""",
     re.VERBOSE,

@@ -149,6 +149,7 @@ class StoredIndex:
         self.header = read_header(self.folder)
         passages, vectors = StoredPassages(self.folder, self.header), stored_vectors(self.folder, self.header)
         first_text, first_vector = embedded_text(passages[0]), vectors[0].astype(np.float32)
+        # The first passage stands for all: if the weights have changed, its vector has, too.
         if embedder.dim != self.header.dim or not gives_vector(embedder, first_text, first_vector):
             problem = f"The index {self.folder} was made with other weights of {self.header.embedder}"
             raise InputError(f"{problem}: build it again, into another folder.")

@@ -13,10 +13,11 @@ from specrace.retrieval.passages import count_words
 from specrace.retrieval.retriever import content_words
 from specrace.retrieval.sentences import is_heading, split_sentences
 
+# A longer heading or sentence is shortened, so that the question fits on a button; a guess.
 MAX_CHARACTERS = 100
 # What begins a comment in code.
 _COMMENT_MARKS = "#/*-;% \t"
-# The length of a key sentence, in words.
+# The length of a key sentence, in words; a guess. Shorter ones say little, longer ones do not fit on a button.
 MIN_WORDS, MAX_WORDS = 6, 40
 
 
@@ -43,6 +44,7 @@ def _questions(document: Document) -> Iterator[str]:
             sections.append(sentence.lstrip("# \t"))
         else:
             sentences.append(sentence.lstrip(_COMMENT_MARKS) if is_inside(document.code, start) else sentence)
+    # A document without a title of its own is called after its file.
     has_title = document.title != Path(document.name).stem
     headings = [document.title, *sections] if has_title else sections
     yield from (_make_question("What do the documents say about “{}”?", heading) for heading in headings if heading)

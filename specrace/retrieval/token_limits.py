@@ -29,5 +29,5 @@ def token_limits(embedder: Embedder, tokenizer: Any, max_context: int) -> list[T
 
     limits = [TokenLimit(count, int(PASSAGE_SHARE * max_context))]
     if isinstance(embedder, SentenceEmbedder):
-        limits.append(TokenLimit(embedder.count_covered, embedder.room))
+        limits.append(TokenLimit(embedder.count_weighted_tokens, embedder.max_text_tokens))
     return limits

@@ -78,6 +78,8 @@ def find_contradiction(reply: Reply, tokens: Sequence[int]) -> str:
         return f"lists the accepted tokens of {len(accepted)} steps, and the draft tokens of {len(drafted)}"
     if any(num_accepted > num_drafted for num_accepted, num_drafted in zip(accepted, drafted, strict=False)):
         return "counts more accepted than drafted tokens in a step"
+    # vLLM's total includes tokens that were accepted past the end of the text. Where the number of steps is known, it
+    # was computed from the total, or there is no total.
     max_accepted = len(tokens) if reply.num_steps is not None else reply.num_drafted or len(tokens)
     if (reply.num_accepted or 0) > max_accepted:
         return "counts more accepted tokens than it streamed"

@@ -18,14 +18,15 @@ import httpx
 from specrace.core.errors import InputError, shorten
 from specrace.servers.address import KEY_VARIABLE, ServerAddress
 
-# Limits in bytes.
+# Limits in bytes, against a server that sends without end; guesses far above what real servers send.
 MAX_BODY = 4_000_000
 # A line holds one event; the last event of a long answer has lists with a number for each step.
 MAX_LINE = 2_000_000
 MAX_STREAM = 200_000_000
 # An engine that is starting, or has a full queue, answers with one of these HTTP statuses.
 BUSY = {429, 502, 503, 504}
-# How many times a request is sent to a busy server at most, and how long the client waits before it tries again.
+# How many times a request is sent to a busy server at most, and how long the client waits before it tries again;
+# guesses.
 TRIES, PAUSE_S = 3, 1.0
 # The maximum length of a server's words in a message, in characters.
 _QUOTED = 160
@@ -33,7 +34,10 @@ _QUOTED = 160
 
 @dataclass(frozen=True)
 class Waits:
-    """Seconds to wait for a connection, for an answer's next bytes, for a whole answer, and until another try."""
+    """Seconds to wait for a connection, for an answer's next bytes, for a whole answer, and until another try.
+
+    The defaults are guesses: a large model behind a full queue may need minutes for its first token.
+    """
 
     connect_s: float = 5.0
     read_s: float = 120.0

@@ -170,12 +170,12 @@ class SGLang:
 class Chat:
     """OpenAI's chat protocol, which many servers speak: text without token ids, through the server's own template.
 
-    `asked`: the model's whole name, which may be a path on the server's disk; `model` is its last part.
+    `full_name`: the model's whole name, which may be a path on the server's disk; `model` is its last part.
     """
 
     engine: str
     model: str
-    asked: str
+    full_name: str
     path: str = "/v1/chat/completions"
     why_no_steps: str = "its stream is text without token ids, and its own chat template words the prompt"
     sends_ids: ClassVar[bool] = False
@@ -183,7 +183,7 @@ class Chat:
     def body(self, request: Request) -> dict[str, Any]:
         """Ask for a greedy answer to the user's message."""
         return {
-            "model": self.asked,
+            "model": self.full_name,
             "messages": [{"role": "user", "content": request.message}],
             "max_tokens": request.max_new_tokens,
             "temperature": 0.0,

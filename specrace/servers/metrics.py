@@ -132,7 +132,7 @@ def parse_counts(text: str, connection: Connection) -> Counts:
     """The counters in a Prometheus page. Raises InputError for a page without them."""
     sums: dict[str, float] = {}
     positions: dict[int, float] = {}
-    names_by_position = {names[3] for names in COUNTERS.values()}
+    names_by_position = {by_position for _, _, _, by_position, _ in COUNTERS.values()}
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:

@@ -22,6 +22,7 @@ from specrace.tiny.quoting import Source, read_sources
 
 # The share of samples with a question that the passages do not answer.
 UNANSWERABLE = 0.75
+# The longest passages of the app (`split_passages`).
 MAX_PASSAGE_WORDS = 110
 # The length of a sentence that may be quoted.
 MIN_ANSWER_WORDS, MAX_ANSWER_WORDS = 6, 40
@@ -51,7 +52,10 @@ SentenceIndex = tuple[int, int]
 
 @dataclass(frozen=True)
 class GroundedQuestion:
-    """A question about a sample's passages, the sentences marked as evidence, best first, and the answer."""
+    """A question about a sample's passages, the sentences marked as evidence, best first, and the answer.
+
+    If the passages do not answer the question, the answer is the sentence `NO_EVIDENCE`.
+    """
 
     question: str
     evidence: tuple[SentenceIndex, ...]
@@ -97,7 +101,10 @@ def read_passages(path: Path) -> list[Source]:
 
 
 class GroundedTask:
-    """Draws random samples from `sources`. Raises InputError if none has three plain sentences."""
+    """Draws random samples from `sources`. Raises InputError if none has three plain sentences.
+
+    No record says how the shares and weights of its draws were chosen.
+    """
 
     def __init__(self, sources: Sequence[Source], seed: int) -> None:
         self.random = random.Random(seed)

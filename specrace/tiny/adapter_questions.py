@@ -187,6 +187,7 @@ def questions(sentence: str, rng: random.Random) -> list[str]:
     forms = PLURAL_FORMS if clause.subject.endswith("s") else OPEN_FORMS
     candidates += [rng.choice(forms).format(clause.subject)]
     rng.shuffle(candidates)
+    # Very short and long questions, and those with a comma, are mostly malformed.
     return [
         _clean(candidate) for candidate in candidates if 3 <= len(candidate.split()) <= 18 and "," not in candidate[:-1]
     ]

@@ -44,7 +44,8 @@ AVERAGED = 3
 class AdapterRecipe:
     """The settings of a training run; each update is over `samples` samples of at most `questions` questions.
 
-    `rank` and `alpha` are LoRA's; `rate` is the highest learning rate.
+    `minutes`: the time of the updates, without that of evaluation. `rank` and `alpha` are LoRA's; `rate` is the highest
+    learning rate.
     """
 
     minutes: float = 37.0
@@ -176,6 +177,7 @@ class AdapterRun:
         """Train for the recipe's time, and export the adapter."""
         # A resumed run draws other samples than those it has already seen.
         task = GroundedTask(training, self.recipe.seed + self.progress.step)
+        # Always the same samples, so that the losses of all checkpoints can be compared.
         held_out_task = GroundedTask(held_out, 1)
         held_out_trees = [
             encode(held_out_task.sample(self.recipe.questions), self.tokenizer) for _ in range(HELD_OUT_SAMPLES)

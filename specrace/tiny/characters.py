@@ -30,6 +30,7 @@ from specrace.tiny.vocabulary import wrap_tokenizer
 END = "<|end|>"
 # The symbols besides capitals and END.
 PLAIN = "\n .,'-:?0123456789abcdefghijklmnopqrstuvwxyz"
+# With PLAIN and END, 65 symbols.
 NUM_CAPITALS = 20
 # The model's context length, in characters.
 CONTEXT = 1536

@@ -1,8 +1,8 @@
 """The task that the bundled model is trained for: answer by quoting the sentences that a retriever marked.
 
 A sample has one to five passages, with up to three of their sentences marked as evidence, a question, and the answer.
-The answer is an opening that depends on the question's first words, then each marked sentence with its marker and
-citation, joined by set phrases. Passages and questions are random.
+The answer is an opening that depends on the question's first words, then each marked sentence with its marker (such as
+<|e1|> for the best evidence) and citation, joined by set phrases. Passages and questions are random.
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ class QuotingTask:
     def _cut(self, source: Source, max_words: int) -> Source:
         """At least one sentence, then those that fit into `max_words` and into 130 words; each is cut to 80 words.
 
-        Sometimes they start at a random sentence of the source.
+        Sometimes they start at a random sentence of the source. The app's passages have up to 110 words; no record says
+        how these limits were chosen.
         """
         start = self.random.randrange(len(source.sentences)) if self.random.random() < 0.4 else 0
         sentences: list[str] = []
@@ -212,12 +213,12 @@ class QuotingTask:
                 # In a passage about one subject, many sentences begin alike; the model must not copy the wrong one.
                 words = [*subject, words[0].lower(), *words[1:]]
             for _ in range(self.random.randint(0, 3)):
-                odd = self._set_words() if self.random.random() < 0.35 else self._odd_word()
+                odd = self._phrase_words() if self.random.random() < 0.35 else self._odd_word()
                 words[self.random.randrange(len(words))] = odd
             sentences.append(" ".join(words))
         return Source(source.title, tuple(sentences))
 
-    def _set_words(self) -> str:
+    def _phrase_words(self) -> str:
         """Words from the openings and joints: where a quote has such words, the model must copy them, too."""
         phrase = self.random.choice((*JOINTS, *(phrase for _, phrase in OPENINGS))).split()
         start = self.random.randrange(len(phrase))
@@ -253,6 +254,7 @@ class QuotingTask:
             piece = title
         if self.random.random() < 0.4:
             # First words and the rest are drawn independently, so the answer's opening depends on the first words only.
+            # Three of four such questions end in a question mark.
             starts = self.random.choice(OPENINGS)[0]
             return f"{self.random.choice(starts).capitalize()} {piece}{self.random.choice('???.')}"
         return self.random.choice(QUESTIONS).format(piece)

@@ -26,16 +26,19 @@ from specrace.tiny.vocabulary import ANSWER, CITATIONS, EVIDENCE, QUESTION, SEGM
 # tokens is 1. One token in five is not copied. These tokens are all that training has to learn, because the circuit
 # already predicts most copied tokens.
 DECISION_WEIGHT = 4.0
-# Longer samples are skipped.
+# Longer samples are skipped, because batches are padded to the longest. No record says why 1,500.
 MAX_SAMPLE_TOKENS = 1500
 CHECKPOINT = "checkpoint.pt"
-# The maximum size of a file of exported weights.
+# The maximum size of a file of exported weights: just above that of the bundled model, which so is one file.
 MAX_SHARD = "15500KB"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a training run. A stage is (share of the run at which it starts, maximum number of words)."""
+    """The settings of a training run. A stage is (share of the run at which it starts, maximum number of words).
+
+    The words are those of a sample's passages. Short samples come first; no record says how the numbers were chosen.
+    """
 
     minutes: float = 75.0
     tokens_per_batch: int = 4096

@@ -40,7 +40,8 @@ CHAT_TEMPLATE = (
 def tokenizer_text(sources: Sequence[Source]) -> Iterator[str]:
     """The text that the vocabulary is learned from: sources of three sentences or more, and an eighth of the others.
 
-    Each opening of an answer is added 200 times, so that its words are frequent.
+    Each opening of an answer is added 200 times, so that its words are frequent. No record says how these numbers were
+    chosen.
     """
     yield from (phrase for _, phrase in OPENINGS for _ in range(200))
     for number, source in enumerate(sources):

@@ -15,6 +15,7 @@ from specrace.ui.races.named_servers import NamedServers
 from specrace.ui.server.visitors import THIS_MACHINE
 from specrace.ui.visitor_limits import VisitorLimits
 
+# The precisions of weights that visitors may choose.
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 
 
@@ -27,7 +28,9 @@ class ServerConfig:
     models on offer; None for the bundled ones. `offline`: the user's value of HF_HUB_OFFLINE. `settings`: a settings
     file that `recommend` wrote. `servers`: running engines beside which visitors may race. `replay`: recordings to
     play, without a model. `metrics`: addresses and networks that may read /metrics. `keep_shares`: the hours for which
-    a race is kept under a short link; 0: no race is kept.
+    a race is kept under a short link; 0: no race is kept. `corpus`: documents, unless there is an `index`.
+    `keep_outputs`: drafters may learn from earlier answers. `mcp`: agents may call the API's endpoints as MCP tools.
+    The other fields are flags of the command line.
     """
 
     model: ModelChoice = field(default_factory=partial(choose_model, BUNDLED_MODEL))

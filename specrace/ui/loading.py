@@ -24,6 +24,7 @@ from specrace.ui.races import zero_gpu
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
+# How often the status line gets the progress of a fetch.
 FETCH_POLL_S = 0.5
 
 
@@ -85,6 +86,7 @@ def _open_workbench(config: ServerConfig, on_progress: Callable[[str], None]) ->
         index=config.index,
         reranker=config.reranker,
         keep_outputs=config.keep_outputs,
+        # On ZeroGPU, which lends a GPU for single calls, each call makes the model ready (`zero_gpu.make_runner`).
         ready=not zero_gpu.is_enabled(),
         on_progress=on_progress,
     )
@@ -93,6 +95,7 @@ def _open_workbench(config: ServerConfig, on_progress: Callable[[str], None]) ->
         for source in (choice.source, *choice.drafts):
             if source.is_missing:
                 fetch(source.name, config.offline, on_progress)
+        # Now the models that were missing have a folder.
         choice = choice.refresh()
         return open_default(choice), ""
     except DeviceError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from specrace.core.bundled import ASSETS, CORPUS, QUESTIONS
 from specrace.ui.config import ServerConfig
 
+# The questions that the page shows first, if they are in the bundled list: two on drafting, two on other subjects.
 FIRST_QUESTIONS = (
     "What is the n-gram trie built from?",
     "Explain how Jacobi decoding works.",

@@ -58,6 +58,7 @@ def serve(config: ServerConfig) -> int:
         app, worker, end_work = build_app(config, Hosts(bound, config.allowed_hosts), network_address)
         if worker is not None:
             if zero_gpu.is_enabled():
+                # ZeroGPU's package must be told in the thread that loaded the model, and before the first visitor.
                 worker.loading.run()
                 zero_gpu.report_started(app.state.page, sockets[0].getsockname()[1])
             worker.start()
@@ -169,7 +170,7 @@ def _build_live(config: ServerConfig, visitors: Visitors, telemetry: Telemetry) 
     from specrace.ui.races.worker import Worker
 
     offered = offered_models(config)
-    # The package has a head for the preferred model.
+    # The package has a head for the model that the page prefers to the bundled one.
     has_heads = bool(config.model.heads) or PREFERRED in offered
     # It also has a draft model for the bundled model.
     default = Path(config.model.source.location)

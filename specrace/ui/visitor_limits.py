@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from specrace.retrieval.limits import UPLOADS
 
+# A guess.
 MAX_UPLOAD_FILES = 20
 # Maximum numbers of bytes: of all documents of a visit together, and of a log.
 MAX_UPLOAD_BYTES = UPLOADS.total_bytes
@@ -17,7 +18,8 @@ class VisitorLimits:
     """The bounds that the operator sets for visitors.
 
     `queue`: waiting races of all visitors. `race_tokens`: new tokens of a lane. `races_at_once`: unfinished races of
-    programs at one address. `uploads`: whether visitors may upload documents and logs, and open recordings.
+    programs at one address. `uploads`: whether visitors may upload documents and logs, and open recordings. The default
+    numbers are guesses.
     """
 
     queue: int = 20

@@ -64,7 +64,7 @@ class SuggestedMessage(Struct, frozen=True, tag_field="kind", tag="suggested"):
 
 
 class HeadMessage(Struct, frozen=True, tag_field="kind", tag="head"):
-    """The start of a race: that part of its reel, as JSON (`views.reel`)."""
+    """The start of a race: that part of its reel, the JSON that the page plays (`views.reel`)."""
 
     race: int
     parts: list[Annotated[Raw, Meta(title="HeadPart")]]
@@ -256,6 +256,7 @@ class LogLane(Struct, frozen=True):
     `emitted`[i]: steps that emitted i tokens. `drafted`[i]: steps whose draft was deeper than i tokens. `accepted`[i]:
     steps that accepted more than i. `tau_low` to `tau_high`: the interval of the tokens per step. `tenths`: for each
     tenth of the outputs its steps, those whose draft was rejected at its first token, and those without a draft.
+    `scored`: "whole", or which part of the method can be scored without its model.
     """
 
     lane: str

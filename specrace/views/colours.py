@@ -12,14 +12,14 @@ HUES = ("#767676", "#e69f00", "#cc79a7", "#56b4e9", "#009e73", "#0072b2", "#d55e
 _OWN_HUES = {"bigram": 7, "jacobi": 7, "suffix": 3, "fusion": 1}
 
 
-def hue_number(method: str, index: int) -> int:
+def hue_index(method: str, index: int) -> int:
     """The index in HUES of the colour of `method`, which is at `index` in the registry."""
     return _OWN_HUES.get(method, index % len(HUES))
 
 
 def lane_hues(methods: Iterable[str]) -> Mapping[str, str]:
     """Lane -> colour, for the names of a registry in its order; any other lane gets the last colour."""
-    hues = {name: HUES[hue_number(name, index)] for index, name in enumerate(methods)}
+    hues = {name: HUES[hue_index(name, index)] for index, name in enumerate(methods)}
     return defaultdict(lambda: HUES[-1], hues)
 
 

@@ -1,4 +1,7 @@
-"""Whether a lane printed its reference's output: by its tokens or, if a server sent no token ids, by its text."""
+"""Whether a lane printed its reference's output: by its tokens or, if a server sent no token ids, by its text.
+
+A lane's reference is vanilla or, for a lane that a server decoded, perhaps another server's lane (`LaneInfo`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specrace.core.events import LaneInfo, Step
-from specrace.core.metrics import comparable, compare
+from specrace.core.metrics import compare, text_to_compare
 
 # The figures that need token ids, or a server's own counts.
 _COUNTED = ("tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "tokens_per_s", "loop_tokens")
@@ -57,16 +60,16 @@ def compare_outputs(output: Output, reference: Output) -> tuple[bool | None, int
     ended = bool(output.end and reference.end)
     if output.sends_ids:
         return compare(output.tokens, reference.tokens, ended=ended)
-    return compare(comparable(output.text), comparable(reference.text), ended=ended)
+    return compare(text_to_compare(output.text), text_to_compare(reference.text), ended=ended)
 
 
 def compare_lane(info: LaneInfo, outputs: Mapping[str, Output]) -> tuple[bool | None, int | None]:
-    """A lane compared with its reference, as `compare_outputs` does; (None, None) if it is a reference itself."""
+    """A lane compared with its reference, as `compare_outputs` does; (None, None) if a server's lane is its own."""
     if info.reference == info.lane:
         return None, None
     return compare_outputs(outputs[info.lane], outputs[info.reference or "vanilla"])
 
 
-def explains_difference(info: LaneInfo) -> bool:
-    """Whether a lane's tokens are compared with vanilla's, so that the target can say how near a difference was."""
+def has_vanilla_as_reference(info: LaneInfo) -> bool:
+    """Whether a lane's tokens are compared with vanilla's; only then can the target say how near a difference was."""
     return sends_ids(info) and not info.reference

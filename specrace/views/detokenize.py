@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
-from specrace.views.comparison import Output, compare_lane, explains_difference
+from specrace.views.comparison import Output, compare_lane, has_vanilla_as_reference
 
 # What tokenizers decode an incomplete character to.
 _BROKEN = "\ufffd"
@@ -104,7 +104,7 @@ class Narrator:
     def _result(self, result: LaneResult) -> LaneResult:
         """A lane's result with its text, compared with its reference if it was not compared with vanilla's tokens."""
         result, info = replace(result, text=self._outputs[result.lane].text.strip()), self._infos.get(result.lane)
-        if info is None or explains_difference(info):
+        if info is None or has_vanilla_as_reference(info):
             return result
         identical, position = compare_lane(info, self._outputs)
         return replace(result, identical=identical, differs_at=position)

@@ -25,7 +25,7 @@ from specrace.core.metrics import (
     loop_tokens,
     start_metrics,
 )
-from specrace.core.rejection import NOTE
+from specrace.core.rejection import SAME_DISTRIBUTION
 from specrace.core.settings import REJECTION
 from specrace.views.comparison import sends_ids, unknown_figures
 from specrace.views.headlines import CUT, describe_measured, final_badge, find_spread, headline, with_medians
@@ -145,8 +145,8 @@ class RaceView:
                 self._lanes[result.lane].result = result
 
     def keyframe(self) -> Keyframe:
-        """The whole race so far."""
-        lanes = [replace(self.lane_frame(number), runs=lane.pieces) for number, lane in enumerate(self._lane_views())]
+        """The whole race so far; every piece counts as sent after this."""
+        lanes = [replace(self.lane_frame(index), runs=lane.pieces) for index, lane in enumerate(self._lane_views())]
         head = describe_race(self.started) if self.started else None
         ending = self.ending() if self.finished else None
         return Keyframe(self.race, self.phase, round(self.clock_ms, 1), lanes, head, ending)
@@ -165,11 +165,11 @@ class RaceView:
     def _lane_views(self) -> list[_LaneView]:
         return list(self._lanes.values())
 
-    def lane_frame(self, number: int) -> LaneFrame:
-        """A lane's state, and its text since its last frame."""
-        lane = self._lane_views()[number]
+    def lane_frame(self, index: int) -> LaneFrame:
+        """The state of the lane at this index, and its text since its last frame, which counts as sent after this."""
+        lane = self._lane_views()[index]
         return LaneFrame(
-            lane=number,
+            lane=index,
             runs=lane.take_unsent(),
             meters=self._meters(lane),
             badge=self._badge(lane),
@@ -181,7 +181,7 @@ class RaceView:
 
     def _meters(self, lane: _LaneView) -> LaneMeters:
         """The lane's metrics so far, by its clock."""
-        speedup = lane.metrics.speedup(self._lane_views()[0].metrics)
+        speedup = lane.metrics.speedup(self._lane_views()[0].metrics)  # lane 0 is vanilla
         # With six decimals, the page's rounding gives the same figure as the headline.
         return LaneMeters(speedup=round(speedup, 6), **_figures(lane.metrics), **_draft_counts(lane))
 
@@ -193,7 +193,7 @@ class RaceView:
         if lane is reference:
             return "reference", "reference"
         if lane.info.verifier == REJECTION:
-            return "law", NOTE
+            return "law", SAME_DISTRIBUTION
         if not sends_ids(lane.info):
             return "none", "compared at the end"
         if not lane.tokens:

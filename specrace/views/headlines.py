@@ -16,7 +16,7 @@ CUT = "The recording is cut off here; the figures are those of the steps that it
 def final_badge(result: LaneResult, stopped: bool, dtype: str = "", info: LaneInfo | None = None) -> Badge:
     """The badge of a lane in a finished or stopped race; without `info`, a lane of ours.
 
-    The target's `dtype` may explain a difference.
+    The target's `dtype` may explain a difference; "" if it is shown elsewhere.
     """
     reference = info.reference if info else ""
     if result.lane in ("vanilla", reference):
@@ -87,7 +87,7 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
     if len(finished.lanes) == 1:
         fastest = leaders[0]
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
-    sentences = f"{_result(finished, repeated, leaders, titles)} {_comparison(started, finished)}"
+    sentences = f"{_result_sentence(finished, repeated, leaders, titles)} {_comparison_sentences(started, finished)}"
     served = {info.lane for info in started.lanes if info.served is not None}
     if served:
         rates = [
@@ -129,7 +129,7 @@ def _describe_rate(result: LaneResult, spread: LaneSpread | None) -> str:
     return f"{result.tokens_per_s:.1f} tokens/s{rates}"
 
 
-def _result(
+def _result_sentence(
     finished: Finished, repeated: Repeated | None, leaders: Sequence[LaneResult], titles: Mapping[str, str]
 ) -> str:
     """How much faster the fastest lane is than vanilla, or why the figures do not count."""
@@ -150,7 +150,7 @@ def _result(
     return f"{titles[fastest.lane]} is fastest: {speedup} vanilla{format_range(fastest.lane, repeated, runs)}{tau}."
 
 
-def _comparison(started: Started, finished: Finished) -> str:
+def _comparison_sentences(started: Started, finished: Finished) -> str:
     """Which lanes printed their reference's text, which did not, and which drew another by rejection sampling."""
     infos = {info.lane: info for info in started.lanes}
     # Only lanes under rejection sampling have a note.

@@ -19,16 +19,16 @@ from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
 from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, loop_tokens, start_metrics, too_fast
 from specrace.core.note import NoteRow
-from specrace.core.rejection import NOTE
+from specrace.core.rejection import SAME_DISTRIBUTION
 from specrace.core.settings import MATCH, MAX_PAGE_LANES, VERIFIERS
 from specrace.engine.lane_name import names_other_method
 from specrace.engine.pace import TOO_FAST, disturb
 from specrace.engine.recording import convert, parse
-from specrace.views.comparison import Output, compare_lane, explains_difference
+from specrace.views.comparison import Output, compare_lane, has_vanilla_as_reference
 from specrace.views.served_check import check_drafted, check_references, check_served, check_spread, check_totals
 from specrace.views.step_check import MAX_NODES, TOLERANCE, TextCheck, check_step, is_duration, pieces_of, require
 
-# The maximum lengths of a name and a note, in characters.
+# The maximum lengths of a name and a note, in characters. These limits are guesses, far above what we record.
 MAX_NAME = 200
 MAX_NOTE = 1000
 MAX_PASSAGES = 64
@@ -46,8 +46,10 @@ class RecordingLimits:
     steps: int
 
 
-PAGE = RecordingLimits(16_000_000, MAX_PAGE_LANES, 20_000)
-TERMINAL = RecordingLimits(200_000_000, 64, 1_000_000)
+# Guesses: the largest recording that ships has 2 MB, and a lane on a public page at most 512 steps. A terminal gets the
+# user's own files.
+PAGE_LIMITS = RecordingLimits(16_000_000, MAX_PAGE_LANES, 20_000)
+TERMINAL_LIMITS = RecordingLimits(200_000_000, 64, 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class _Lane:
         self.output.add(step)
 
 
-def read_recording(path: Path, limits: RecordingLimits = PAGE) -> list[Event]:
+def read_recording(path: Path, limits: RecordingLimits = PAGE_LIMITS) -> list[Event]:
     """The events of a recording's file, checked. Raises InputError for anything that is not a valid recording."""
     try:
         # O_NONBLOCK, because opening a pipe without a writer would wait forever.
@@ -117,7 +119,7 @@ def read_recording(path: Path, limits: RecordingLimits = PAGE) -> list[Event]:
     return open_recording(data, str(path), limits)
 
 
-def open_recording(data: bytes, name: str, limits: RecordingLimits = PAGE) -> list[Event]:
+def open_recording(data: bytes, name: str, limits: RecordingLimits = PAGE_LIMITS) -> list[Event]:
     """The events in the bytes of a recording called `name`, checked. Raises InputError for anything else.
 
     A recording that is cut off gets a Finished event (`cut`) with the totals of its steps.
@@ -131,7 +133,7 @@ def open_recording(data: bytes, name: str, limits: RecordingLimits = PAGE) -> li
         raise InputError(f"{name} is not text; open a race that was saved here.") from error
     events = parse(text, name)
     try:
-        return hide_control_tokens(check(events, limits))
+        return hide_control_tokens(check_race(events, limits))
     except ValueError as error:
         raise InputError(f"{name} cannot be shown: {error}.") from error
 
@@ -161,9 +163,9 @@ def hide_control_tokens(events: Sequence[Event]) -> list[Event]:
     return [hide_in_step(event) if isinstance(event, Step) else event for event in events]
 
 
-def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event]:
+def check_race(events: Sequence[Event], limits: RecordingLimits = PAGE_LIMITS) -> list[Event]:
     """The events, with a Finished event added if it is missing. Raises ValueError unless they are a valid race."""
-    started, *steps = events
+    started, *steps = events  # `parse` refuses events without a step, so `steps` is not empty
     repeated = steps.pop() if isinstance(steps[-1], Repeated) else None
     finished = steps.pop() if isinstance(steps[-1], Finished) else None
     require(isinstance(started, Started), "it does not begin with 'started'")
@@ -195,6 +197,7 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
     require([lane.lane for lane in finished.lanes] == list(lanes), "its results are not those of its lanes")
     results: list[LaneResult] = []
     for result, (computed, position) in zip(finished.lanes, expected, strict=True):
+        # A Finished that was added to a recording that was cut off (below) says not where a text differs.
         check_result(result, computed, None if finished.cut else position)
         # Older versions recognised fewer loops.
         results.append(replace(result, loop_tokens=computed.loop_tokens))
@@ -306,10 +309,10 @@ def add_up(lane: _Lane, lanes: Mapping[str, _Lane]) -> tuple[LaneResult, int | N
         end=lane.output.end or "stopped",
         loop_tokens=loop_tokens(lane.output.tokens),
         text=lane.output.text.strip(),
-        note="" if is_compared else NOTE,
-        differs_at=None if explains_difference(lane.info) else position,
+        note="" if is_compared else SAME_DISTRIBUTION,
+        differs_at=None if has_vanilla_as_reference(lane.info) else position,
     )
-    return result, position if explains_difference(lane.info) else None
+    return result, position if has_vanilla_as_reference(lane.info) else None
 
 
 def check_result(result: LaneResult, computed: LaneResult, position: int | None) -> None:

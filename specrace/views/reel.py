@@ -92,7 +92,7 @@ class ReelParts:
 
     def __init__(self, race: int = 0) -> None:
         self._view = RaceView(race)
-        self._numbers: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
         self._served: set[str] = set()
         self._last_frames: dict[str, LaneFrame] = {}
 
@@ -100,11 +100,11 @@ class ReelParts:
         """Add an event, and return its part of the reel."""
         self._view.add(event)
         if isinstance(event, Started):
-            self._numbers = {info.lane: number for number, info in enumerate(event.lanes)}
+            self._indices = {info.lane: index for index, info in enumerate(event.lanes)}
             self._served = {info.lane for info in event.lanes if info.served is not None}
             return HeadPart(describe_race(event), to_json(event))
         if isinstance(event, Step):
-            frame = self._view.lane_frame(self._numbers[event.lane])
+            frame = self._view.lane_frame(self._indices[event.lane])
             changes = _changes(frame, self._last_frames.get(event.lane), is_served=event.lane in self._served)
             self._last_frames[event.lane] = frame
             return StepPart(to_json(event), changes)

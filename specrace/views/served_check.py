@@ -29,6 +29,7 @@ def check_served(info: LaneInfo, served: Served, where: str) -> None:
     if served.sends_ids and served.tokens is not None:
         raise ValueError(f"{where} has token ids, but also a count of its tokens")
     counted = (served.steps, served.drafted, served.accepted)
+    # Without ids, tokens of the first chunk are counted only where every chunk has one.
     if not served.sends_ids and (served.chunks_are_steps or served.first_tokens > 1 or any(counted)):
         raise ValueError(f"{where} has no tokens, but counts steps or drafts")
     if info.verifier != MATCH or info.num_draft or info.build_ms or info.shared_ms:

@@ -22,7 +22,10 @@ Badge = tuple[str, str]
 
 @dataclass(frozen=True)
 class LaneMeters:
-    """A lane's figures so far, or at the end; `ms` is the time on the lane's own clock."""
+    """A lane's figures so far, or at the end; `ms` is the time on the lane's own clock, `tau` the tokens per step.
+
+    `accepted` and `drafted` count draft tokens.
+    """
 
     speedup: float
     tokens_per_s: float
@@ -50,8 +53,9 @@ class ShownDraft:
 
 @dataclass(frozen=True)
 class LaneFrame:
-    """A lane's state, and its text since its last frame (`runs`). `sources` counts its tokens by origin.
+    """A lane's state, and its text since its last frame: `runs` are pieces of text, not runs of the race.
 
+    `sources` counts its tokens by origin; see `frames`.
     `draft` is None before the first step, and in a server's lane whose chunks are not steps. `sources` is empty in a
     server's lane, because no server tells where its drafts come from.
     """
@@ -141,8 +145,8 @@ class ShownPassage:
 class RaceHead:
     """A race's description: the question, the model, the lanes, the passages. A fact that was not recorded is None.
 
-    `thinking`: "on" if the model was asked to think. `thoughts`: the marks before and after the thoughts in a text; the
-    first is "" if a text begins with thoughts.
+    `engine`: how forwards ran, such as "CUDA graphs". `thinking`: "on" if the model was asked to think. `thoughts`: the
+    marks before and after the thoughts in a text; the first is "" if a text begins with thoughts.
     """
 
     question: str | None

@@ -1,4 +1,8 @@
-"""Measures servers block by block, and writes each answer into the journal before it counts."""
+"""Measures servers block by block, and writes each answer into the journal before it counts.
+
+A block is what one server is asked in one repetition, at one concurrency. The journal is a file, from which a
+comparison that was killed is resumed; each start of the command on it is a session.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +28,9 @@ if TYPE_CHECKING:
     from specrace.servers.dialects import Dialect
     from specrace.servers.load import Answered
 
-# The measurement ends after this many failures without an answer in between.
+# The measurement ends after this many failures without an answer in between; a guess.
 MAX_FAILURES = 3
-# The length of the answer to a warm-up request.
+# The length of the answer to a warm-up request: a few steps. Its question has the number WARM_UP.
 WARM_UP_TOKENS = 8
 
 # A server to compare: one that runs, or one to start.
@@ -72,11 +76,8 @@ class Plan:
             self.launched,
         )
 
-    def numbers(self, block: Block) -> range:
-        """The numbers of a block's questions: all, or with --ask-once those that no other block of the server has.
-
-        A block: what one server is asked in one repetition, at one concurrency.
-        """
+    def question_numbers(self, block: Block) -> range:
+        """The numbers of a block's questions: all, or with --ask-once those that no other block of the server has."""
         if not self.ask_once:
             return range(len(self.questions.rows))
         # Of B blocks, block i asks the questions i, i + B, i + 2 B, ...
@@ -101,12 +102,12 @@ class Plan:
 def measure(plan: Plan, journal: Journal, *, quiet: bool) -> None:
     """Send every unanswered question, block by block, and write each answer into the journal. Raises InputError."""
     blocks = plan.comparison(journal).blocks
-    total = sum(len(plan.numbers(block)) for block in blocks)
+    total = sum(len(plan.question_numbers(block)) for block in blocks)
     counted = [sample for sample in journal.samples if sample.number != WARM_UP]
     with live_table(total, counted, quiet=quiet) as show:
         for block in blocks:
             finished = journal.finished(block)
-            numbers = [number for number in plan.numbers(block) if number not in finished]
+            numbers = [number for number in plan.question_numbers(block) if number not in finished]
             if numbers:
                 server = next(server for server in plan.servers if server.name == block.server)
                 with opened(server, journal.folder) as address:
@@ -139,9 +140,9 @@ def measure_block(
     # A salt that no other block has: a server must not find a prompt in its cache that it read in an earlier block.
     salt = secrets.token_hex(8)
     prompts = [(number, plan.questions.rows[number].prompt) for number in numbers]
-    requests = [(number, Request(prompt, plan.max_new_tokens, salt)) for number, prompt in prompts]
+    requests = [(number, Request(prompt, plan.max_new_tokens, cache_salt=salt)) for number, prompt in prompts]
     # A server's first request may take long. Its prompt is a question reversed, which teaches drafters no answer.
-    warm_up = [(WARM_UP, Request(plan.questions.rows[0].prompt[::-1], WARM_UP_TOKENS, salt))]
+    warm_up = [(WARM_UP, Request(plan.questions.rows[0].prompt[::-1], WARM_UP_TOKENS, cache_salt=salt))]
     with Connection(address) as connection:
         dialect = recognise(connection, address.model)
         journal.check_server(block.server, {"software": dialect.engine, "model": dialect.model})

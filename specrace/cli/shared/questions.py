@@ -21,9 +21,11 @@ from specrace.retrieval.documents import Document
 from specrace.retrieval.retriever import Hit
 from specrace.retrieval.suggestions import suggest_questions
 
+# A guess, far above any set of questions.
 MAX_PROMPT_BYTES = 100_000_000
 AUTO = "auto"
-# The number of questions that "auto" draws from the documents, and the maximum for "auto:N".
+# The number of questions that "auto" draws from the documents, as many as the bundled set has, and the maximum for
+# "auto:N".
 NUM_DRAWN, MAX_DRAWN = 30, 10_000
 FORMS = "auto[:N]: N (30) drawn from the documents; a .txt file, one per line; a .csv file with a column question"
 
@@ -114,7 +116,8 @@ def _number_questions(questions: Iterable[str]) -> list[dict[str, Any]]:
 def _read_table(path: Path, text: str, delimiter: str) -> list[str]:
     """Read the column "question" of a table; if no column has that name, the first one.
 
-    Its first cell is then a question, not a header, if it ends with a question mark or has four words or more.
+    Its first cell is then a question, not a header, if it ends with a question mark or has four words or more: headers
+    are short.
     """
     # Set before every file, because the limit is global and other readers set it too.
     csv.field_size_limit(_MAX_CELL_CHARS)

@@ -26,7 +26,7 @@ from specrace.cli.shared.terminal import clean, console
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error
-from specrace.core.processors import processors
+from specrace.core.processors import count_processors
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import RaceSpec
@@ -170,9 +170,9 @@ def answer_questions(
     )
 
 
-def checked_processes(options: argparse.Namespace) -> int:
+def read_processes(options: argparse.Namespace) -> int:
     """The number of processes that score, by default one per processor. Raises InputError."""
-    processes: int = options.processes or processors()
+    processes: int = options.processes or count_processors()
     if not 1 <= processes <= MAX_PROCESSES:
         raise InputError(f"--processes is {processes}; give 1 to {MAX_PROCESSES}.")
     return processes
@@ -192,7 +192,7 @@ def sweep_transcripts(
 
     `ray_address`: the Ray cluster that scores, or "local"; "" for processes of this machine without Ray.
     """
-    processes = checked_processes(options)
+    processes = read_processes(options)
     sweep = Sweep.of(lanes, transcripts, curve, options.keep_outputs)
     folder = None if out is None else SweepFolder(out)
     if folder is not None:
@@ -262,7 +262,7 @@ def draw_sweep(out: Path, sweep: Sweep, transcripts: Sequence[Transcript]) -> li
     return _write(out / PLOTS, [*sweep_plots(view), *step_plots(view, transcripts)])
 
 
-def draw_table(out: Path, name: str, sweep: Sweep, tables: Sequence[paper.Table], curve: CostCurve) -> list[Path]:
+def draw_paper_plot(out: Path, name: str, sweep: Sweep, tables: Sequence[paper.Table], curve: CostCurve) -> list[Path]:
     """Draw the plot of the paper's table or figure `name` into `out`, and return the files. Raises InputError.
 
     `tables`: the tables that `paper` prints. Figure 5 is drawn from their times, every other plot from the sweep.

@@ -13,7 +13,10 @@ from specrace.lab.bench.benchmark import PromptResult
 
 
 def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
-    """Yield a header row, then a row for every measurement."""
+    """Yield a header row, then a row for every measurement.
+
+    `decode_ms` is measured in a run of the lane alone, `interleaved_ms` in a race, in which the lanes take turns.
+    """
     times = ("decode_ms", "interleaved_ms", "run_ms", "build_ms", "shared_ms")
     yield ["prompt", "decoder", "repetition", "tokens", "steps", *times, "loop_tokens"]
     for result in results:
@@ -46,7 +49,7 @@ UNLIMITED_WIDTH = 10_000
 
 def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """The table's rows: lanes, then peers. `report` is what `bench --json` prints."""
-    vanilla_tokens_per_s = report["lanes"][0]["tokens_per_s"]
+    vanilla_tokens_per_s = report["lanes"][0]["tokens_per_s"]  # lane 0 is vanilla
     for lane in report["lanes"]:
         yield (
             lane["lane"],

@@ -34,6 +34,7 @@ FOLDED = "folded"
 # The styles of a lane's text by kind of piece, and that of rejected draft tokens.
 STYLES = {ACCEPTED: "bold underline #56b4e9", FOLDED: "dim"}
 REJECTED = "dim strike #ff9a5c"
+# Enough for text that streams, and little work beside the race; a guess.
 FRAMES_PER_SECOND = 15
 # The width of the column with the lanes' names and meters, in characters.
 HEADER_COLUMNS = 32

@@ -16,7 +16,7 @@ class Calibration:
     so the choice of drafts does not bias the counts. Predictions are grouped by length: 0 for no context, 1 to
     `longest` for matches in prompt and output, `longest` + 1 to 2 * `longest` for matches in earlier outputs.
     `earlier`: a calibration by earlier answers, from which this one starts; it is not changed. Without `earlier` the
-    ratio is below 1 at first.
+    ratio is below 1 at first. The *escape mass* is the probability that the estimates leave for all other tokens.
 
     >>> calibration = Calibration(longest=8)
     >>> round(calibration.factor(length=5, top=0.9), 3)
@@ -27,6 +27,7 @@ class Calibration:
     0.474
     """
 
+    # No record says how the following numbers were chosen.
     # The prior of a length: this number of expected hits, and the share of them that came.
     PRIOR, PRIOR_RATE = 4.0, 0.9
     # The prior of a token: this number of expected hits, all of which came.

@@ -12,7 +12,8 @@ from specrace.ngrams.backoff import BackoffModel
 from specrace.ngrams.past import PROMPT_TAIL
 from specrace.ngrams.suffix_index import END
 
-# Once the escape mass is below this, shorter contexts are not looked up; that saves most of the time of a long copy.
+# The escape mass is the probability left for tokens that did not follow the contexts so far. Once it is below this,
+# shorter contexts are not looked up; that saves most of the time of a long copy.
 MIN_ESCAPE = 0.1
 
 
@@ -83,4 +84,5 @@ class EarlierAnswers:
             past_match = past.automaton.follow(past_match, (token,))
         for outcome in outcomes:
             self.calibration.learn(*outcome)
+        # As in `PastOutputs`, an output stands behind the last tokens of its prompt.
         past.automaton.extend((*tail, *output, END))

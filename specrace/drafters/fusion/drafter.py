@@ -173,6 +173,7 @@ class FusionDrafter(DepthDrafter):
         expected = 1.0
         # The maximum of expected tokens per cost, and the number of draft nodes at which it is reached.
         best, num_draft = 1.0, 0
+        # Frequent tokens need no context, so they are calibrated as matches of length 0.
         self._frequent_factor = self.calibration.factor(0, 1.0)
         while node < budget:
             self._expand(growth, heap, node, prob, tokens[parents[node]] if node else previous)

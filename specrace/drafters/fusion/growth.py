@@ -18,9 +18,10 @@ class Growth:
     """A tree as lists with one entry per node, first the root, then the nodes in the order in which they were added.
 
     `probs`: the probabilities given the parent. `positions`: the first index in prompt and output at which the node's
-    token followed its context, or -1. `matches`, `past_matches`: the longest context that ends in the node, in prompt
-    and output and in earlier outputs; without earlier outputs `past_matches` has an entry for the root only.
-    `predictions`: entries for the expanded nodes, which are the first ones. Nodes at `max_depth` get no children.
+    token followed its context, or -1. `matches`, `past_matches`: the longest context that ends in the node, as (state
+    of the automaton, length), in prompt and output and in earlier outputs; without earlier outputs `past_matches` has
+    an entry for the root only. `predictions`: entries for the expanded nodes, which are the first ones. Nodes at
+    `max_depth` get no children.
     """
 
     tokens: list[int]

@@ -24,6 +24,7 @@ class Holding:
     0.25
     """
 
+    # No record says how these numbers were chosen.
     PRIOR, PRIOR_RATE = 2.0, 0.5
     # The bounds of the factor: a copy is never sure to go on.
     LOWEST, HIGHEST = 0.1, 1.5

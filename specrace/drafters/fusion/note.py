@@ -39,7 +39,8 @@ class FusionSources:
         if length := max(in_text, in_past):
             source = "prompt and output" if in_text == length else "earlier outputs"
             return f"{source}, {length} {'token' if length == 1 else 'tokens'} matched"
-        if token in self.calibration.seen_instead_of(growth.predictions[parent][1]):
+        _, likeliest, _ = growth.predictions[parent]
+        if token in self.calibration.seen_instead_of(likeliest):
             return "came instead of a copy before"
         current = tree.tokens[parent]
         previous = tree.tokens[tree.parents[parent]] if parent else self._token_before_root()

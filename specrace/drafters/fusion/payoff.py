@@ -17,7 +17,7 @@ class StepCosts:
 
     # The lowest `floor`: even on a curve that is flat, or that noise makes fall, very unlikely tokens do not pay.
     MIN_FLOOR = 0.002
-    # The measured time of this drafter's Python code in milliseconds: per draft, and per node of the draft.
+    # The time of this drafter's Python code in milliseconds, measured once: per draft, and per node of the draft.
     DRAFT_MS, NODE_MS = 0.1, 0.02
 
     def __init__(self, curve: CostCurve, max_draft: int) -> None:
@@ -63,7 +63,7 @@ class CoolDown:
     """
 
     MAX_BALANCE, MIN_BALANCE = 1.0, -1.5
-    # The lengths of pauses, in steps.
+    # The lengths of pauses, in steps; no record says why the shortest is 4.
     SHORTEST, LONGEST = 4, 192
 
     def __init__(self) -> None:

@@ -10,12 +10,16 @@ from specrace.ngrams.counts import Context, NGramCounts
 # How many tokens of a row are used.
 NUM_TOP = 8
 # The probability of each rank, by the number of tokens matched. After one token it is half of what `RecyclingDrafter`
-# assumes, because this source is asked only where the other sources know little. After two tokens it is higher.
+# assumes, because this source is asked only where the other sources know little. After two tokens it is higher (no
+# record says why by so much). Calibration corrects all of them.
 RANK_PROBS = tuple(tuple(first * 0.5**rank for rank in range(NUM_TOP)) for first in (0.0, 0.25, 0.35))
 
 
 class CorpusRows:
-    """Back-off from the corpus's trigrams to its bigrams (see `BackoffModel`), over the likeliest tokens of a row."""
+    """Back-off from the corpus's trigrams to its bigrams (see `BackoffModel`), over the likeliest tokens of a row.
+
+    The escape mass is the probability left for tokens that are not in the row.
+    """
 
     def __init__(self, counts: NGramCounts) -> None:
         self.counts = counts

@@ -134,4 +134,4 @@ def _with_count(label: str, count: int) -> str:
 
 def _widths(depth: int, width: int, branch_depth: int) -> tuple[int, ...]:
     """The number of tokens after each node, for each depth: `width` at `branch_depth`, one elsewhere."""
-    return tuple(width if level == branch_depth else 1 for level in range(1, depth + 1))
+    return tuple(width if token_depth == branch_depth else 1 for token_depth in range(1, depth + 1))

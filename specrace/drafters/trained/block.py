@@ -19,11 +19,11 @@ class BlockDrafter(HeadTreeDrafter):
     """Combines the guesses of a block into a tree, after one forward of the head. Raises InputError without a head.
 
     The head in this example guesses the next two numbers, each with a probability of 0.8. Its forward costs a tenth of
-    a step, so the second token costs only another row:
+    a step, so the second token costs only another row. A forward over nine rows costs 1.8 times one over a single row:
 
     >>> from specrace.core.cost_curve import CostCurve
     >>> class Counter:
-    ...     depth, room, levels_per_forward = 2, 100, 2
+    ...     depth, room, depths_per_forward = 2, 100, 2
     ...     def begin(self, root): self.root = root
     ...     def likeliest(self, paths, k): return [[(self.root + len(path) + 1, 0.8)] for path in paths]
     >>> inputs = DrafterInputs((4, 5), 99, head=Counter(), head_price=0.1, curve=CostCurve((1, 9), (1.0, 1.8)))

@@ -3,12 +3,12 @@
 Sources: Li et al., "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty" (2024), "EAGLE-2" (2024) and
 "EAGLE-3" (2025).
 
-As in EAGLE-2, one forward of the head continues the likeliest paths of a level, and the nodes of the highest path
-probability are kept. EAGLE-2 always runs the same number of levels and keeps the same number of nodes. Here a level
-is run, and a node kept, only if that is expected to yield more tokens for its cost: the head's forward is timed before
-the race, and its probabilities are corrected by how often they came true at each depth. A head that costs more than it
-saves is left out for some steps, then for twice as many. At a temperature above 0 guesses are ranked with the noise
-that the target will use at that position; EAGLE ranks without noise.
+As in EAGLE-2, one forward of the head continues the likeliest paths of a level of the tree, and the nodes of the
+highest path probability are kept. EAGLE-2 always runs the same number of levels and keeps the same number of nodes.
+Here a level is run, and a node kept, only if that is expected to yield more tokens for its cost: the head's forward is
+timed before the race, and its probabilities are corrected by how often they came true at each depth. A head that costs
+more than it saves is left out for some steps, then for twice as many. At a temperature above 0 guesses are ranked with
+the noise that the target will use at that position; EAGLE ranks without noise.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class EagleDrafter(HeadTreeDrafter):
     """Grows a tree with an EAGLE head, one forward of the head for each level. Raises InputError without a head.
 
     The head in this example expects the next number with a probability of 0.9. A row of the target costs as much as a
-    forward of the head, three tenths of a step, so two tokens pay and the third no longer does:
+    forward of the head, three tenths of a step (nine rows cost 3.4), so two tokens pay and the third no longer does:
 
     >>> from specrace.core.cost_curve import CostCurve
     >>> class Counter:
-    ...     depth, room, levels_per_forward = 9, 100, 1
+    ...     depth, room, depths_per_forward = 9, 100, 1
     ...     def begin(self, root): self.root = root
     ...     def likeliest(self, paths, k): return [[((self.root, *path)[-1] + 1, 0.9)] for path in paths]
     >>> inputs = DrafterInputs((4, 5), 99, head=Counter(), head_price=0.3, curve=CostCurve((1, 9), (1.0, 3.4)))

@@ -20,11 +20,11 @@ class HydraDrafter(HeadTreeDrafter):
     """Grows a tree with Hydra's heads, one head for each level. Raises InputError without heads.
 
     The heads in this example expect the next number with a probability of 0.9. There are two, so no third token is
-    drafted:
+    drafted. A forward over nine rows costs 1.8 times one over a single row:
 
     >>> from specrace.core.cost_curve import CostCurve
     >>> class Counter:
-    ...     depth, room, levels_per_forward = 2, 100, 1
+    ...     depth, room, depths_per_forward = 2, 100, 1
     ...     def begin(self, root): self.root = root
     ...     def likeliest(self, paths, k): return [[((self.root, *path)[-1] + 1, 0.9)] for path in paths]
     >>> inputs = DrafterInputs((4, 5), 99, head=Counter(), head_price=0.1, curve=CostCurve((1, 9), (1.0, 1.8)))

@@ -18,11 +18,12 @@ from specrace.drafters.head_tree import HeadTreeDrafter
 class MedusaDrafter(HeadTreeDrafter):
     """Combines the guesses of all depths into a tree, after one forward of the heads. Raises InputError without heads.
 
-    The heads in this example guess the next number with a probability of 0.7, and one less with 0.2:
+    The heads in this example guess the next number with a probability of 0.7, and one less with 0.2. A forward over
+    nine rows costs 1.8 times one over a single row:
 
     >>> from specrace.core.cost_curve import CostCurve
     >>> class Counter:
-    ...     depth, room, levels_per_forward = 2, 100, 2
+    ...     depth, room, depths_per_forward = 2, 100, 2
     ...     def begin(self, root): self.root = root
     ...     def likeliest(self, paths, k):
     ...         return [[(self.root + len(path) + 1, 0.7), (self.root + len(path), 0.2)] for path in paths]

@@ -29,8 +29,9 @@ from specrace.drafters.head_tree import guess_rows
 from specrace.drafters.sessions import MaskingHeadSession
 
 # Why `score` cannot run the drafter.
-MASK_NEEDS = "its guesses are the model's outputs at masks, which no log has"
-MASKS_ON_CHAINS = OnChains(refuses=lambda _: "its masks are branches")
+MASKS_UNSCORABLE = "its guesses are the model's outputs at masks, which no log has"
+# A target that scores chains only refuses the drafter, whatever its options.
+MASKS_ON_CHAINS = OnChains(refuses=lambda _options: "its masks are branches")
 
 
 def space_size(options: Mapping[str, Any]) -> int:
@@ -44,7 +45,7 @@ class SpaceDrafter(DepthDrafter):
     The first step has no guesses yet. In this example the masks then guess the next two numbers:
 
     >>> class Counter:
-    ...     depth = levels_per_forward = num_masks = 2
+    ...     depth = depths_per_forward = num_masks = 2
     ...     room, guesses = 100, []
     ...     def begin(self, root): pass
     ...     def likeliest(self, paths, k): return [self.guesses[len(path):][:k] for path in paths]

@@ -39,7 +39,7 @@ CACHE_DRAFT = 8
 CACHE_NGRAM = 4
 MIN_COUNTS = (2, 2, 1, 1)
 MIN_PERCENT = (66, 50, 50, 50)
-# The n-gram size of ngram-cache's static counts.
+# The n-gram size of ngram-cache's static counts, which are those of all documents.
 STATIC_NGRAM = 2
 
 
@@ -189,6 +189,7 @@ class CacheDrafter(LlamaCppDrafter):
     def _next_token(self, tokens: Sequence[int]) -> int | None:
         """The token to draft after `tokens`, by the longest n-gram with a frequent token, else by the static counts."""
         static = self.static.row(tuple(tokens[-STATIC_NGRAM:])) if len(tokens) >= STATIC_NGRAM else {}
+        # As in llama.cpp, a count is multiplied by 100 times the token's static count, if it has one.
         weights = {token: 100 * count for token, count in static.items()}
         for size in range(min(CACHE_NGRAM, len(tokens)), 0, -1):
             token = _frequent(self._counts.get(tuple(tokens[-size:]), {}), weights, size)

@@ -154,6 +154,7 @@ class MapKDrafter(LlamaCppDrafter):
 
     def _find(self, context: Sequence[int], ngram: NGram) -> int:
         """The start of an earlier occurrence of `ngram`, 0 for none. Also enters the new n-grams of `context`."""
+        # All bounds are llama.cpp's.
         n = self.size_n
         end = len(context) - 1 - n - self.size_m - 1
         match = self._slots.get(_map_slot(ngram), 0)

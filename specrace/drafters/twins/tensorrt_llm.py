@@ -21,7 +21,7 @@ from specrace.ngrams.automaton import NO_MATCH, SuffixAutomaton
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END, Ints
 
-# The global pool is searched for at most this many of a request's last tokens.
+# The engine's values: the global pool is searched for at most this many of a request's last tokens.
 GLOBAL_SUFFIX = 64
 # The default number of requests in the global pool.
 GLOBAL_SLOTS = 64
@@ -54,7 +54,7 @@ class NGramPool:
         return {} if self.shared is None else self.shared.lists(ngram)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Add every n-gram of `tokens` with the tokens that follow it; a final END is left out."""
+        """Add every n-gram of `tokens` with the tokens that follow it, except a final END, which earlier texts have."""
         count = len(tokens) - 1 if tokens[-1] == END else len(tokens)
         for size in range(self.longest, 0, -1):
             for end in range(size, count):
@@ -218,7 +218,7 @@ class SuffixAutomatonDrafter:
 
 
 class GlobalPool:
-    """The texts of earlier requests, searched for a match that is longer than the one in the request itself."""
+    """The texts of earlier requests, an END after each, searched for a longer match than that in the request itself."""
 
     def __init__(self, past: PastOutputs, num_requests: int, longest: int, prompt: Sequence[int]) -> None:
         self.automaton = past.latest(num_requests).index(SuffixAutomaton, longest + 1, prompt_tail=UNLIMITED)

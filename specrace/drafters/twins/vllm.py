@@ -73,9 +73,9 @@ class NgramDrafter:
 class SuffixTree(SuffixAutomaton):
     """An automaton that stores continuations in Arctic's order, which decides between equally frequent ones.
 
-    `siblings` lists, for each state with SEVERAL continuations, those other than END by descending count. When a
-    token's count rises, the token moves to the tokens with its new count: to their front if it was the first token with
-    its old count, else to their end.
+    `siblings` lists, for each state with SEVERAL continuations, those other than END (the mark after each output) by
+    descending count. When a token's count rises, the token moves to the tokens with its new count: to their front if it
+    was the first token with its old count, else to their end.
     """
 
     def __init__(self, n: int, tokens: Iterable[int] = ()) -> None:

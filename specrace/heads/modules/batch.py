@@ -14,7 +14,8 @@ class Batch:
     """B conversations whose answers all begin in column `width`; prompts are padded on the left, answers on the right.
 
     `ids` [B, T]; `is_token` bool [B, T]: False for padding; `states` [B, T-1, levels, d]: the target's hidden states
-    at some levels (before some of its layers), zero for padding; the last level is the one after the final norm.
+    at some levels (before some of its layers), zero for padding; the last level is the one after the final norm. Of the
+    last token of a conversation there is no state, because it was never fed to the target.
     """
 
     ids: Tensor

@@ -11,8 +11,8 @@ class HeadConfig:
     """The sizes of a head's decoder layer, as in Llama's config, and the number of its heads or levels.
 
     `draft_vocab_size`: how many tokens the head can guess. `num_heads`: how many heads Medusa and Hydra have, and how
-    many tokens a block head guesses. `num_levels`: from how many depths of the target EAGLE-3 or a block head reads
-    hidden states.
+    many tokens a block head guesses. `num_levels`: how many levels of the target (hidden states that enter its layers)
+    EAGLE-3 or a block head reads.
     """
 
     hidden_size: int
@@ -29,7 +29,10 @@ class HeadConfig:
 
     @classmethod
     def fitting(cls, config: Any, draft_vocab_size: int, num_levels: int = 0, num_heads: int = 4) -> HeadConfig:
-        """The sizes of a head whose layer is like one of a target's; `config`: the target's."""
+        """The sizes of a head whose layer is like one of a target's; `config`: the target's.
+
+        The defaults are for kinds of heads that have no such number and do not read it.
+        """
         heads = config.num_attention_heads
         rotation = getattr(config, "rope_parameters", None) or {}
         return cls(

@@ -60,7 +60,8 @@ class _Chains(nn.Module, ABC):
     def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
         """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`; A: the longest answer.
 
-        `embeddings` [B, T, d]: of the batch's tokens. A pair has the rotary position of its state.
+        `embeddings` [B, T, d]: of the batch's tokens. A pair has the rotary position of its state. Depths are counted
+        from 1 in the shapes, and from 0 in the loop below.
         """
         # The first token of an answer, in column `width`, is guessed from the pair two columns before it.
         attention, start = self.decoder.self_attn, batch.width - 2

@@ -51,6 +51,8 @@ class Hydra(nn.Module):
 
         `embeddings` [B, T, d]: of the batch's tokens. The draft tokens that a head reads are the answer's own.
         """
+        # The first token of an answer, in column `width`, is guessed from the state two columns before it: the state of
+        # the column before it, the pending token's, is not known yet in a draft.
         first, outputs = batch.width - 2, []
         for depth in range(1, min(depths, self.num_heads) + 1):
             count = batch.ids.shape[1] - batch.width - depth + 1

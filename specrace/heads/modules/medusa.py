@@ -31,6 +31,8 @@ class Medusa(nn.ModuleList):
 
     def guesses(self, batch: Batch, embeddings: Tensor, depths: int) -> list[Tensor]:
         """For each depth the outputs [B, A - depth + 1, d] that guess `batch.guessed(depth)`, without `embeddings`."""
+        # The first token of an answer, in column `width`, is guessed from the state two columns before it: the state of
+        # the column before it, the pending token's, is not known yet in a draft.
         states = batch.states[:, batch.width - 2 :, -1]
         outputs = []
         for depth, head in enumerate(list(self)[:depths], 1):

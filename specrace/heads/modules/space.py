@@ -28,7 +28,7 @@ class Space(nn.Module):
 
     def read_with(self, model: Any) -> None:
         """Guess with this model's layers, which are not trained."""
-        # In a list, torch does not count them among this module's parameters.
+        # In a list, so that torch does not count the layers' weights among this module's parameters.
         self._decoder = [model.base_model]
         model.requires_grad_(requires_grad=False)
 
@@ -83,7 +83,7 @@ class SpaceTarget(Space):
             parameter.requires_grad = True
         self._decoder = [self.model.base_model]
         # The layers' outputs [B, T - 2, d] for the tokens of the last batch, from which the target itself chooses.
-        self.own = torch.zeros(0)
+        self.token_outputs = torch.zeros(0)
 
     def layer_parameters(self) -> list[nn.Parameter]:
         """The weights that are trained with the masks: all but those of the embeddings and of the output layer."""
@@ -93,7 +93,7 @@ class SpaceTarget(Space):
     def _read(self, decoder: Any, batch: Batch) -> Any:
         """The output and the cache of the trained layers for all tokens but the last two."""
         output = _call(decoder, batch)
-        self.own = output.last_hidden_state
+        self.token_outputs = output.last_hidden_state
         return output
 
     def drift(self, batch: Batch, rows: Tensor) -> Tensor:
@@ -104,7 +104,8 @@ class SpaceTarget(Space):
         # The layers did not read the last two columns, so they do not choose the token in the last one.
         chosen = batch.is_guessed(1)[:, :-1]
         wanted = (batch.last_states(1)[:, :-1][chosen] @ rows.T).float().softmax(-1)
-        return functional.cross_entropy(self.logits(self.own[:, batch.width - 1 :][chosen], rows).float(), wanted)
+        outputs = self.token_outputs[:, batch.width - 1 :][chosen]
+        return functional.cross_entropy(self.logits(outputs, rows).float(), wanted)
 
 
 def _call(decoder: Any, batch: Batch) -> Any:

@@ -1,4 +1,7 @@
-"""How many of a head's guesses are the target's tokens, by depth, on held-out answers."""
+"""How many of a head's guesses are the target's tokens, by depth, on held-out answers.
+
+A chain of drafts begins after a token; its draft at depth 1 guesses the next token, that at depth 2 the one after it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Writes a trained head as a folder that races load: config.json, model.safetensors, and the card README.md.
 
+The card says how the head was trained, and what was measured on answers that were held out from its training.
 The layouts are those of the reference implementations: EAGLE's, EAGLE-3's with `d2t` and `t2d`, Medusa's, Hydra's, and
 DSpark's with the mask's embedding. A shortlist, the tokens that a head can guess, is stored as `d2t` (a token's id
 minus its place in the list), even where the reference implementation has none.
@@ -35,7 +36,7 @@ ARCHITECTURES = {
 }
 # What heads of some kinds draft from each token, for the card; others draft chains.
 _DRAFTS = {"block": "blocks", "space": "masks in chains", "space-target": "masks in chains"}
-# A head that ships with the package is at most this large.
+# A head that ships with the package is at most this large, so that the package stays small; a test checks it.
 MAX_SHIPPED_BYTES = 10_000_000
 
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-# Finished rows are dropped from the batch once less than this share of its rows is still running.
+# Finished rows are dropped from the batch once less than this share of its rows is still running: dropping copies all
+# keys and values, so it should not happen at every step (not tuned).
 _COMPACT_AT = 0.75
 
 
@@ -30,7 +31,7 @@ class Generated:
     features: Tensor
 
 
-class _Layer(DynamicLayer):
+class _FixedLayer(DynamicLayer):
     """Keys and values of one layer in storage for `room` tokens, so that a step writes one column and copies none."""
 
     def __init__(self, room: int) -> None:
@@ -134,7 +135,7 @@ def _decode(
 ) -> list[int]:
     """Fill `ids` [B, room] and `features` in place from column `width` on; returns each row's length in columns."""
     num_rows, room = ids.shape
-    cache = Cache(layers=[_Layer(room) for _ in range(model.config.num_hidden_layers)])
+    cache = Cache(layers=[_FixedLayer(room) for _ in range(model.config.num_hidden_layers)])
     lengths = [room] * num_rows
     # The rows of the batch that goes through the model, and which of them have not ended.
     rows, is_running = torch.arange(num_rows), torch.ones(num_rows, dtype=torch.bool)

@@ -14,7 +14,7 @@ from specrace.heads.modules.batch import Batch
 from specrace.heads.modules.eagle import Eagle
 from specrace.heads.modules.hydra import Hydra
 
-# Added to the diagonal of the normal equations, as a share of its mean.
+# Added to the diagonal of the normal equations, as a share of its mean (not tuned).
 _RIDGE = 1e-3
 
 

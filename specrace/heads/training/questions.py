@@ -39,11 +39,13 @@ REQUESTS = (
     "Here is a text about {title}:\n\n{passage}\n\nRewrite it for a child.",
 )
 ABOUT_DOCUMENTS = ("What is said about {title}?", "What do the documents say about {title}?", "Tell me about {title}.")
+# Limits, not tuned: a question that is not finished after so many tokens is dropped, and so is one of fewer words; a
+# longer passage is cut.
 MAX_QUESTION_TOKENS = 40
 MIN_QUESTION_WORDS = 3
 MAX_PASSAGE_WORDS = 90
 # Stands for the question where only the prompt's text before it is wanted.
-_CONTENT = "THE QUESTION"
+_PLACEHOLDER = "THE QUESTION"
 # How many words in a row two questions must share to count as overlapping.
 NGRAM = 8
 
@@ -93,7 +95,7 @@ def make_up(model: Any, tokenizer: Any, count: int, seed: int) -> list[str]:
     generator = torch.Generator().manual_seed(seed)
     chosen = random.Random(seed).choices(OPENINGS, k=count)
     # The prompt's text up to the question, which the target then writes itself.
-    beginning, _, _ = build_prompt(tokenizer, _CONTENT, ()).text.partition(_CONTENT)
+    beginning, _, _ = build_prompt(tokenizer, _PLACEHOLDER, ()).text.partition(_PLACEHOLDER)
     prompts = [tokenizer(beginning + opening, add_special_tokens=False)["input_ids"] for opening in chosen]
     rows = generate(
         model,
@@ -139,7 +141,10 @@ def passage_prompts(
 
 
 def _hit(title: str, text: str, draw: random.Random | None) -> Hit:
-    """A passage as the retriever returns it; with `draw`, one random sentence is marked as evidence."""
+    """A passage as the retriever returns it; with `draw`, one random sentence is marked as evidence.
+
+    Scores are 0, because a prompt does not show them; a sentence's last field is 1 if it is marked.
+    """
     spans = list(split_sentences(text))
     marked = draw.randrange(len(spans)) if draw and spans else -1
     sentences = tuple(

@@ -23,9 +23,9 @@ from specrace.model.loading import load_target
 from specrace.model.target import Target
 from specrace.model.weights.fingerprint import fingerprint
 
-# Passages with fewer words have too little to ask about.
+# Passages with fewer words have too little to ask about (a guess).
 MIN_PASSAGE_WORDS = 20
-# How many drafts deep the acceptance is measured.
+# How many drafts deep the acceptance is measured: one deeper than heads are trained by default.
 DEPTHS = 4
 
 

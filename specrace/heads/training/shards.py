@@ -34,6 +34,7 @@ from specrace.retrieval.prompt import choose_style
 
 DESCRIPTION = "data.json"
 # One shard in this many has requests about passages. It takes longer to make, so it has fewer questions: this share.
+# These numbers, the surplus below and the defaults of `DataRecipe` were chosen once, and are not tuned.
 PASSAGES_EVERY, FEWER = 4, 0.4
 # More questions are made up than a shard needs, because some are unfinished, too short, or too like the benchmark's.
 SURPLUS = 1.4
@@ -43,7 +44,10 @@ OPEN_SAMPLES, PASSAGE_SAMPLES = 2, 1
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """How much data is made, and how: about `tokens` answer tokens, to `rows` questions a shard."""
+    """How much data is made, and how: about `tokens` answer tokens, to `rows` questions a shard.
+
+    An answer has at most `max_new_tokens`; `temperature` is that of the sampled answers.
+    """
 
     tokens: int = 300_000
     max_new_tokens: int = 128
@@ -119,7 +123,10 @@ def read_description(folder: Path) -> DataDescription:
 
 
 class DataMaker:
-    """Makes the missing shards of a folder with the answers of `target`."""
+    """Makes the missing shards of a folder with the answers of `target`.
+
+    `passages`: (title, text) to ask about. Questions that are in `avoid` are left out.
+    """
 
     def __init__(
         self,
@@ -166,6 +173,7 @@ class DataMaker:
         recipe, target = self.description.recipe, self.target
         # Times a large number, so that different recipes do not share seeds.
         seed = recipe.seed * 1_000_003 + number
+        # The second shard of every four.
         if number % PASSAGES_EVERY == 1 and self.passages:
             requests, samples = self._passage_requests(seed), PASSAGE_SAMPLES
         else:

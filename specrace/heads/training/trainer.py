@@ -46,12 +46,15 @@ KINDS: dict[str, type[Module]] = {
     "space-target": SpaceTarget,
 }
 CHECKPOINT = "checkpoint.pt"
+# Of the numbers down to the end of `HeadRecipe`, and those in `optimizers`, no comparison was recorded.
 SAVE_SECONDS = 120.0
 # The weight of a depth's loss, relative to that of the previous depth.
 DECAY = 0.8
+# Updates over which the rate rises to its full value, and updates between two rows of progress.
 WARMUP_STEPS, REPORT_STEPS = 10, 10
 # The rate of a target's layers, relative to that of the masks that are trained with them.
 LAYER_RATE = 0.02
+# One question in this many is not trained on, but kept for the evaluation.
 HELD_OUT_EVERY = 20
 
 
@@ -145,13 +148,14 @@ class HeadRun:
         # At a mask the target guesses by its own output layer, which has all tokens.
         size = vocab_size if issubclass(KINDS[recipe.kind], Space) else recipe.shortlist
         self.shortlist = choose_shortlist(answers, size, vocab_size, parts.ends)
+        # The target's output matrix for the shortlist, [Vd, d].
         self.rows = parts.output[self.shortlist]
         sizes = HeadConfig.fitting(parts.config, len(self.shortlist), len(self.levels) - 1, recipe.depths)
         self.head = KINDS[recipe.kind](sizes)
         if isinstance(self.head, Space):
             self.head.read_with(parts.model)
         self.optimizers = optimizers(self.head, recipe.rate)
-        self._template_tokens = self._count_shared() if recipe.prompts else 0
+        self._template_tokens = self._count_template_tokens() if recipe.prompts else 0
         self.progress = self._resume()
         if self.progress.step == 0 and start is not None:
             self._start_from(start)
@@ -169,8 +173,11 @@ class HeadRun:
         shard, number = self.shards[place[0]], place[1]
         return shard.ids[shard.starts[number] + shard.answers[number] : shard.starts[number + 1]]
 
-    def _count_shared(self) -> int:
-        """How many of the first 64 tokens all conversations share, at least 2: those of the chat template."""
+    def _count_template_tokens(self) -> int:
+        """How many of the first 64 tokens all conversations share, at least 2: those of the chat template.
+
+        A token can be guessed only if two come before it: the one whose state is read, and the pending one.
+        """
         shards = self.shards
         beginnings = [
             shards[shard].ids[shards[shard].starts[number] :][:64].tolist() for shard, number in self.training
@@ -196,7 +203,7 @@ class HeadRun:
             lengths[shard, number] = first, starts[number + 1] - starts[number] - first
         # Conversations that are guessed from the template on have groups of their own: each of them would pad the few
         # guessed tokens of the others to the length of a whole conversation, which took a block head 20 GB.
-        # Lengths get some noise, so that groups differ from epoch to epoch.
+        # Lengths get some noise, up to 20 tokens, so that groups differ from epoch to epoch.
         keys = {
             place: (lengths[place][0] > self._template_tokens, sum(lengths[place]) + draw.uniform(0, 20))
             for place in places
@@ -229,6 +236,7 @@ class HeadRun:
         """The groups of the remaining steps. A run that was interrupted sees the same groups as one that was not."""
         number = 0
         for epoch in count():
+            # Times a large number, so that other seeds' epochs have other orders.
             for group in self.groups(self.training, self.recipe.seed * 1_000_003 + epoch):
                 if number >= num_steps:
                     return
@@ -242,6 +250,7 @@ class HeadRun:
         progress, recent, saved_s = self.progress, list[list[float]](), self.progress.seconds
         for group in self._remaining(num_steps):
             began, batch = time.perf_counter(), self.batch(group, prompts=True)
+            # The rate rises over the first steps, and falls linearly to zero.
             factor = min(1 - progress.step / num_steps, (progress.step + 1) / WARMUP_STEPS)
             recent.append(self._update(batch, self.recipe.rate * factor))
             progress.step += 1
@@ -278,6 +287,7 @@ class HeadRun:
                 group["lr"] = rate * group.get("relative_rate", 1.0)
         with torch.autocast("cpu", torch.bfloat16):
             losses, state_loss = self.losses(batch)
+        # For a target that is trained, `state_loss` is its drift, which weighs as much as the first depth's loss.
         weight = 1.0 if isinstance(self.head, SpaceTarget) else self.recipe.state_weight
         total = sum(loss * DECAY**depth for depth, loss in enumerate(losses)) + weight * state_loss
         assert isinstance(total, Tensor)

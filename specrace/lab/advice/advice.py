@@ -30,6 +30,7 @@ def sentences(recommender: Recommender, curve_words: str, sample: Recommender | 
     num_tokens = sum(recommender.sweep.requests[number].output_tokens for number in recommender.included)
     batch = f", in batches of {recommender.batch}," if recommender.batch > 1 else ""
     evidence = f"On these {num_requests} requests ({num_tokens:,} output tokens){batch}"
+    # Lane 0 is vanilla, which does not draft.
     if recommender.chosen == 0:
         best = recommender.recommendation(recommender.best)
         yield (
@@ -195,7 +196,8 @@ def _similar_lane(recommender: Recommender, engine: Engine, number: int) -> Iter
 def _plug_in(recommender: Recommender, engine: Engine) -> Iterator[str]:
     """Yield a note on how to load our drafter into the engine, if the recommended lane has a plug-in for it.
 
-    A plug-in drafts chains, so the note has the forecast of the best chain, if one was swept.
+    A plug-in drafts chains, so the note has the forecast of the best chain, if one was swept: of the chains as good as
+    the fastest, the one that verifies the fewest rows.
     """
     name = recommender.lane(recommender.chosen).name
     if name not in engine.plug_ins:
@@ -218,6 +220,7 @@ def lane_to_export(recommender: Recommender, engine: Engine) -> int | None:
     """The number of the lane to export to an engine; None if no lane of the engine was swept."""
     if recommender.chosen and engine.has(recommender.lane(recommender.chosen).name):
         return recommender.chosen
+    # Our copies of the engine's own drafters.
     twins = [lane.name for lane in recommender.sweep.lanes[1:] if engine.prefix and lane.name.startswith(engine.prefix)]
     return recommender.best_among(twins or engine.nearest)
 

@@ -11,7 +11,8 @@ from specrace.lab.advice.forecast import is_twin
 from specrace.lab.scoring.score import ScoredLane, scorable_lanes
 from specrace.lab.scoring.sweep import grid_lanes
 
-# The draft sizes, and the options, that are tried in addition to every lane's defaults.
+# The draft sizes, and the options, that are tried in addition to every lane's defaults. Neither is tuned. llama.cpp's
+# own match lengths, 12 and 24 tokens, are rarely reached in short answers, so 3 is tried as well.
 NUM_DRAFTS = (4, 8, 16, 32)
 GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "fusion": {"chain": (False, True)},
@@ -60,7 +61,10 @@ def _list_lanes() -> Iterator[ScoredLane]:
 
 
 def pools(lanes: Sequence[ScoredLane], engines: Iterable[str]) -> dict[str, list[int]]:
-    """Engine -> the numbers of the lanes that it may choose from, which never include vanilla."""
+    """Engine -> the numbers of the lanes that it may choose from, which never include lane 0, vanilla.
+
+    Within such a pool, settings compete (`halving`).
+    """
     names = {engine: engine_lanes(engine) for engine in engines}
     return {
         engine: [number for number, lane in enumerate(lanes) if number and lane.name in allowed]

@@ -21,9 +21,10 @@ from specrace.drafters import find_method
 from specrace.lab.scoring.score import ScoredLane
 from specrace.lab.scoring.sweep import Sweep
 
+# The draws of a bootstrap, and the confidence of its intervals: usual numbers, not tuned.
 RESAMPLES = 2000
-LEVEL = 0.95
-# Half the width of a normal interval at LEVEL, in standard errors.
+CONFIDENCE = 0.95
+# Half the width of a normal interval at CONFIDENCE, in standard errors.
 HALF_WIDTH = 1.96
 
 
@@ -115,7 +116,7 @@ class Forecast:
         return np.asarray((self.tokens - self.speedup[lane] * cost) / cost.mean())
 
     def intervals(self, lane: int, seed: int) -> dict[str, tuple[float, float]]:
-        """Bootstrap intervals over requests, at LEVEL, for a lane's "tau" and "speedup"."""
+        """Bootstrap intervals over requests, at CONFIDENCE, for a lane's "tau" and "speedup"."""
         draws = resamples(len(self.tokens), seed)
         totals = {"tau": self.steps[lane], "speedup": self.cost[lane]}
         return {name: ratio_interval(draws, self.tokens, total) for name, total in totals.items()}
@@ -127,11 +128,11 @@ def resamples(count: int, seed: int) -> np.ndarray:
 
 
 def ratio_interval(draws: np.ndarray, numerators: np.ndarray, denominators: np.ndarray) -> tuple[float, float]:
-    """The interval at LEVEL of a ratio of sums over requests, [n] each; draws with a denominator of 0 do not count."""
+    """The interval at CONFIDENCE of a ratio of sums over requests, [n] each; draws that divide by 0 do not count."""
     numerator_sums = draws @ numerators
     denominator_sums = draws @ denominators
     ratios = (numerator_sums / np.maximum(denominator_sums, 1e-300))[denominator_sums > 0]
-    low, high = np.percentile(ratios, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    low, high = np.percentile(ratios, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
     return float(low), float(high)
 
 
@@ -144,11 +145,11 @@ def _pad_steps(sizes: np.ndarray) -> np.ndarray:
 
 
 def median_interval(draws: np.ndarray, values: np.ndarray) -> tuple[float, float]:
-    """The interval at LEVEL of a median over requests of `values` [n]."""
+    """The interval at CONFIDENCE of a median over requests of `values` [n]."""
     order = np.argsort(values)
     # For each draw, the first of the sorted values at which half of the drawn requests are reached.
     reached = draws[:, order].cumsum(axis=1) >= len(values) / 2
-    low, high = np.percentile(values[order][reached.argmax(axis=1)], [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    low, high = np.percentile(values[order][reached.argmax(axis=1)], [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
     return float(low), float(high)
 
 

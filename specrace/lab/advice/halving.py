@@ -26,7 +26,7 @@ from specrace.lab.scoring.sweep import SHARD_SIZE, Cell, Request, RequestScore, 
 # The number of shards, of SHARD_SIZE requests each, in each round but the last, which uses all of them.
 ROUNDS = (1, 4)
 # How many of a pool's fastest settings survive each of these rounds. Of the settings about as fast as the fastest, the
-# one that verifies the fewest rows survives as well.
+# one that verifies the fewest rows survives as well. None of these numbers is tuned; docs/recommend.md has a check.
 SURVIVORS = (6, 1)
 # A setting within this many standard errors of the fastest may still be the best.
 ERRORS = 2.0
@@ -72,7 +72,7 @@ class Halving:
         order = sample_order(sweep.requests, seed)
         self._transcripts = [transcripts[number] for number in order]
         requests = tuple(sweep.requests[number] for number in order)
-        self.sweep = replace(sweep, requests=requests, cells={}, num_left_out=len(sweep.requests) - len(order))
+        self.sweep = replace(sweep, requests=requests, cells={}, num_looping_left_out=len(sweep.requests) - len(order))
         self.pools = pools
         self.batch = batch
         self.curve = sweep.curve or ASSUMED_GPU

@@ -20,8 +20,9 @@ from specrace.core.cost_curve import CostCurve, best_budget
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text
 
+# Refuses lists that are hardly a head's acceptance; the number is a guess.
 MAX_DEPTH = 64
-# Larger files are refused.
+# Larger files are refused: MAX_DEPTH shares need far less.
 _MAX_BYTES = 100_000
 _HINT = 'give a file like {"by_depth": [0.7, 0.6], "pass_cost": 0.1}'
 

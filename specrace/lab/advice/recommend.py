@@ -19,11 +19,12 @@ from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.drafters import METHODS
 from specrace.lab.advice.forecast import HALF_WIDTH, Forecast, forecast_sweep, is_twin
-from specrace.lab.scoring.score import ScoredLane, needs_target
+from specrace.lab.scoring.score import ScoredLane, why_not_scorable
 from specrace.lab.scoring.sweep import Sweep
 
-# A speedup this close to the fastest, relative to it, counts as equally good.
+# Of the numbers below, none is tuned. A speedup this close to the fastest, relative to it, counts as equally good.
 CLOSE = 0.05
+# The batch sizes for which speedups are reported beside the user's own.
 BATCHES = (1, 4, 16, 64, 256)
 # With fewer requests than this, the advice says that they are little evidence.
 MIN_REQUESTS = 30
@@ -162,7 +163,7 @@ class Recommender:
     @cached_property
     def looping(self) -> int:
         """The number of requests that are left out because their output loops."""
-        return len(self.sweep.requests) - len(self.included) + self.sweep.num_left_out
+        return len(self.sweep.requests) - len(self.included) + self.sweep.num_looping_left_out
 
     def profile(self, number: int | None = None, indices: Sequence[int] | None = None) -> dict[str, Any]:
         """The `acceptance_profile` of a lane's steps, by default the chosen one's on all included requests.
@@ -241,7 +242,7 @@ def _not_tested(recommender: Recommender) -> Iterator[str]:
         yield f"{num_requests} requests are little evidence; score at least {MIN_REQUESTS}."
     swept = {recommender.lane(number).name: recommender.lane(number) for number in recommender.lanes}
     for name, method in METHODS.items():
-        reason = needs_target(method)
+        reason = why_not_scorable(method)
         if reason and not recommender.names:
             yield f"{name}, which cannot be scored without its model: {reason}."
     for name, lane in swept.items():

@@ -46,8 +46,9 @@ from specrace.engine.spec import RaceSpec, largest_draft, plan_lane, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
 
+# Refuses typing errors; a guess.
 MAX_REPETITIONS = 1000
-# The relative difference between the solo and the race's clock above which a warning is given.
+# The relative difference between the solo and the race's clock above which a warning is given. Not tuned.
 TOLERANCE = 0.05
 # Peer -> the lane whose method is the same or the most similar.
 COUNTERPARTS = {
@@ -163,6 +164,7 @@ class PromptResult:
 class Bench:
     """Runs lanes and peers on prompts. If the spec has no `num_draft`, the cost `curve` sets it.
 
+    `sources`: tables of the documents, from which drafters may draft.
     With `keep_outputs` drafters may draft from vanilla's outputs on earlier prompts.
     """
 
@@ -193,6 +195,7 @@ class Bench:
         self._refitted: CostCurve | None = None
         # Lane -> the cost of a forward of its trained head.
         self._head_prices: dict[str, float] = {}
+        # Set for each prompt.
         self._pace: PaceKeeper
 
     def run(
@@ -251,7 +254,10 @@ class Bench:
         return result
 
     def _run_peer(self, peer: PeerDecoder, prompt: BenchPrompt) -> PeerRun:
-        """Run a peer once; correct its times by the mean pace before and after it, and by the time spent waiting."""
+        """Run a peer once; correct its times by the mean pace before and after it, and by the time spent waiting.
+
+        `slowdown`: how many times as long a probe takes as before the prompt's first run.
+        """
         runs: list[PeerRun] = []
         self._pace.refresh()
         slowdown_before = self._pace.slowdown
@@ -263,6 +269,7 @@ class Bench:
     def _warm_up(self, prompt: BenchPrompt, on_progress: Callable[[str], object]) -> None:
         """Run every shape that this prompt needs; before the first prompt also run every lane and peer once."""
         on_progress(f"{prompt.id}: warming up")
+        # What reading the prompt leaves, such as its KV cache, from which every lane begins.
         prefix = read_prompt(self.target, prompt.tokens, self.spec)
         setup = RaceSetup(self.target, prompt.tokens, prefix, self._spec_of(prompt), self._curve_near(prompt))
         warm_up(setup)
@@ -345,6 +352,7 @@ class Bench:
         reference = result.runs["vanilla"][0].tokens
         plans = plan_lanes(self.spec, self.target.device_type, chains_only=self.target.chains_only)
         outputs = {name: runs[0].tokens for name, runs in result.runs.items() if plans[name].verifier == MATCH}
+        # A peer that samples draws other random numbers than we do.
         if not self.spec.temperature:
             outputs |= {name: runs[0].tokens for name, runs in result.peer_runs.items()}
         for name, tokens in outputs.items():

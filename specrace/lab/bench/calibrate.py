@@ -25,6 +25,7 @@ from specrace.engine.setup import RaceTarget
 # Numbers of rows, and numbers of tokens before them, for which forwards are timed.
 ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 CONTEXTS = (32, 256, 1024)
+# None of these three numbers is tuned; an odd number of rounds makes each median a measured value.
 ROUNDS = 9
 MAX_ROUNDS = 1000
 WARM_UP_ROUNDS = 2

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specrace.core.clock import waits_ms
+from specrace.core.clock import waited_ms_by_thread
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error
 from specrace.core.sampling_params import SamplingParams
@@ -31,7 +31,8 @@ from specrace.model.machine.memory import release_threads
 from specrace.model.target import Target
 
 PREFIX = "llama-cpp"
-# Mode -> its options. By default llama.cpp needs matches of 12 or 24 tokens, which short answers rarely have.
+# Mode -> its options: `size_n` and `n_match` tokens must match, then up to `size_m` or `n_max` are drafted. By default
+# llama.cpp needs matches of 12 or 24 tokens, which short answers rarely have.
 OPTIONS: dict[str, dict[str, int]] = {
     "ngram-simple": {"size_n": 3, "size_m": 8},
     "ngram-map-k": {"size_n": 3, "size_m": 8},
@@ -44,7 +45,7 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "q8
 # Architectures whose weights can be written to a GGUF. Only Llama's GGUF has the rows of Q and K in another order than
 # transformers.
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
-# Tokens of context for drafts, in addition to prompt and output.
+# Tokens of context for drafts, in addition to prompt and output; a guess, far above the largest draft in OPTIONS.
 _DRAFT_ROOM = 128
 
 
@@ -80,7 +81,7 @@ class LlamaCppPeer:
             "verbose": True,  # else the reply has no tokens
             **self._sampling(),
         }
-        waits_before = waits_ms()
+        waits_before = waited_ms_by_thread()
         began = time.perf_counter()
         reply = server.handle_completions(request)
         run_ms = 1000.0 * (time.perf_counter() - began)
@@ -92,7 +93,9 @@ class LlamaCppPeer:
         # The prompt's forward gives the first token; every later step emits its accepted tokens and one more.
         steps = max(1, len(tokens) - 1 - accepted)
         # llama.cpp's threads wait for each other, so the one that waited longest for a processor held up the rest.
-        waited_ms = max((ms - waits_before.get(thread, 0.0) for thread, ms in waits_ms().items()), default=0.0)
+        waited_ms = max(
+            (ms - waits_before.get(thread, 0.0) for thread, ms in waited_ms_by_thread().items()), default=0.0
+        )
         # A wait that began before the call counts in full, which could exceed a very short call.
         running_share = max(0.1, 1.0 - waited_ms / run_ms)
         first_ms = run_ms - timings["predicted_ms"]
@@ -134,6 +137,7 @@ class LlamaCppPeer:
         params.n_ctx = context
         params.n_parallel = 1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
+        # No settings of llama.cpp's own choice, no cache of earlier prompts, and no log.
         params.fit_params = False
         params.cache_ram_mib = 0
         params.verbosity = -1

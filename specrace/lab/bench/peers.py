@@ -21,7 +21,7 @@ from specrace.lab.bench.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer, chec
 from specrace.model.target import Target
 
 
-class Peer:
+class TransformersPeer:
     """transformers' `target.model.generate` on the same weights, in the same process, with its own cache."""
 
     def __init__(self, name: str, target: Target, params: SamplingParams, **settings: int) -> None:
@@ -118,6 +118,6 @@ def make_peers(
     return [
         LlamaCppPeer(name, target, params, file)
         if file is not None and name.startswith(PREFIX)
-        else Peer(name, target, params, **(lookup if name == "transformers-pld" else {}))
+        else TransformersPeer(name, target, params, **(lookup if name == "transformers-pld" else {}))
         for name in names
     ]

@@ -1,4 +1,8 @@
-"""The figures of samples: rates, times, tokens per step, acceptance by position; ratios of two servers."""
+"""The figures of samples: rates, times, tokens per step, acceptance by position; ratios of two servers.
+
+A sample is one answer of a server. A block is the questions that one server is sent in one repetition, at one
+concurrency.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from specrace.lab.advice.forecast import LEVEL, RESAMPLES, resamples
+from specrace.lab.advice.forecast import CONFIDENCE, RESAMPLES, resamples
 from specrace.lab.compare.samples import Block, Sample
 from specrace.lab.scoring.measured import MeasuredTally
 
@@ -46,6 +50,7 @@ def drafts(samples: Sequence[Sample]) -> dict[str, Any]:
     counted = [(sample, counts) for sample in samples if (counts := sample.measured()) is not None]
     for sample, counts in counted:
         tally.add(counts)
+        # `in_text[0]`: the accepted tokens that are certainly not past the end of the text.
         by_step += _accepted_in_text(sample.counts, counts.accepted - counts.in_text[0])
     row = tally.row() if counted else {}
     names = ("tau", "tau_high", "drafted_per_step", "acceptance_rate", "accepted_past_end")
@@ -120,8 +125,8 @@ class Speedup:
 def measured_speedup(baseline: Sequence[Sample], other: Sequence[Sample], seed: int) -> Speedup | None:
     """The ratio of two servers' rates, on the questions that both answered in every repetition; None without any.
 
-    All samples are of one concurrency. The interval, at LEVEL, is from a bootstrap over the questions and over the
-    repetitions, because one repetition may have been disturbed as a whole.
+    All samples are of one concurrency. The interval, at CONFIDENCE (95 %), is from a bootstrap over the questions and
+    over the repetitions, because one repetition may have been disturbed as a whole.
     """
     by_server = [{(sample.block.repetition, sample.number): sample for sample in side} for side in (baseline, other)]
     repetitions = sorted({repetition for side in by_server for repetition, _ in side})
@@ -143,7 +148,7 @@ def measured_speedup(baseline: Sequence[Sample], other: Sequence[Sample], seed: 
         value *= float(ms.sum() / tokens.sum()) ** sign
         drawn_ms, drawn_tokens = (((repetition_draws @ values) * draws).sum(axis=1) for values in (ms, tokens))
         drawn_speedups *= (drawn_ms / drawn_tokens) ** sign
-    low, high = np.percentile(drawn_speedups, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    low, high = np.percentile(drawn_speedups, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
     return Speedup(speedup=value, low=float(low), high=float(high), requests=len(numbers))
 
 

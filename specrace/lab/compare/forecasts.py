@@ -72,6 +72,7 @@ class Forecaster:
             sweep.cells[0, start // SHARD_SIZE] = tuple(scores[start : start + SHARD_SIZE])
         (forecast,) = forecast_sweep(sweep, self.curve, (concurrency,))
         steps = sum((tally.steps for tally in tallies), Counter[tuple[int, int]]())
+        # The sweep has this lane only, as number 0.
         intervals = forecast.intervals(0, seed)
         (tau_low, tau_high), (low, high) = intervals["tau"], intervals["speedup"]
         return {
@@ -95,6 +96,7 @@ class Forecaster:
         for sample in sorted(lifetime, key=lambda sample: self._moment(sample, sample.start_ms)):
             started = self._moment(sample, sample.start_ms)
             while unfinished and self._moment(unfinished[-1], unfinished[-1].end_ms) <= started:
+                # Without its prompt, because a server's drafter may also copy an earlier answer to the same question.
                 past.add(unfinished.pop().output)
             if sample.number != WARM_UP:
                 known_past = self._with_growing(past, sample, unfinished)

@@ -21,7 +21,7 @@ from specrace.core.files import as_input_error, read_text, write_atomically
 from specrace.lab.compare.samples import Block, Sample
 
 SETTINGS, REQUESTS = "comparison.json", "requests.jsonl"
-# Larger files are refused.
+# Larger files are refused, because a file is read into memory as a whole.
 _MAX_BYTES = 4_000_000_000
 _HINT = "give a folder that compare wrote, or another --out"
 _FLAG = "--out"
@@ -155,6 +155,7 @@ class Journal:
                 os.truncate(file, len(complete_lines.encode()))
 
     def _read_row(self, row: Mapping[str, Any], seen: set[tuple[Block, int]]) -> None:
+        """Read a line: the start of a session, what a server is, or a request that failed or was answered."""
         if row.keys() == {"session"}:
             self.session = int(row["session"]) + 1
         elif "server" in row:
@@ -165,6 +166,7 @@ class Journal:
         else:
             sample = Sample.from_json(row)
             key = sample.block, sample.number
+            # Warm-ups, whose number is negative, are sent again in every session.
             if key in seen and sample.number >= 0:
                 raise ValueError("a question was answered twice")
             seen.add(key)

@@ -17,7 +17,7 @@ from typing import Any
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text
 
-# Larger files are refused.
+# Larger files are refused, because a file is read into memory as a whole.
 _MAX_BYTES = 2_000_000_000
 _KNOWN = "the JSON of vllm bench serve --save-result, guidellm's benchmarks.json, aiperf's profile_export_aiperf.json"
 # The maximum length of a measurement's name; longer ones are cut.
@@ -160,13 +160,14 @@ def _aiperf(name: str, value: Row) -> Iterator[LoadTest]:
     if total is None or requests is None:
         raise _LayoutError("it has no output_token_throughput or request_count")
     phases = field_at(value, "input_config", "phases")
+    # Phases of the other kind, warm-ups, are not in the figures.
     measured = [phase for phase in phases or () if phase.get("kind", "profiling") == "profiling"]
-    levels = [phase.get("concurrency") for phase in measured if not phase.get("exclude_from_results")]
+    concurrencies = [phase.get("concurrency") for phase in measured if not phase.get("exclude_from_results")]
     yield LoadTest(
         name=name,
         tool="aiperf",
         model=", ".join(_models(value)),
-        concurrency=_count(levels[0]) if len(levels) == 1 and levels[0] is not None else None,
+        concurrency=_count(concurrencies[0]) if len(concurrencies) == 1 and concurrencies[0] is not None else None,
         requests=int(requests),
         failed=int(stat("error_request_count", "avg", "requests") or 0),
         total_tokens_per_s=total,

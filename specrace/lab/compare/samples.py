@@ -49,8 +49,8 @@ class Sample:
 
     `number`: the question's index, or WARM_UP. `session`: how many times the comparison had been started before;
     `start_ms` and `end_ms` count from the start of the block in that session. `times_ms`: when each chunk arrived, in
-    ms since the request was sent. `sizes`: the number of tokens in each chunk. `counts`: the server's counts of its
-    drafts, under vLLM's names.
+    ms since the request was sent. `sizes`: the number of tokens in each chunk. `end`: why the answer ended, as a `Step`
+    says it. `counts`: the server's counts of its drafts, under vLLM's names.
     """
 
     block: Block

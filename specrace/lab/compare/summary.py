@@ -63,7 +63,8 @@ class Comparison:
 
 def summarise(comparison: Comparison, forecaster: Forecaster | None, seed: int) -> dict[str, Any]:
     """The comparison as JSON; a server without a finished request at a concurrency has no row for it."""
-    cells = [
+    # Those with samples.
+    pairs = [
         (server, concurrency)
         for concurrency in comparison.concurrencies
         for server in comparison.servers
@@ -75,12 +76,12 @@ def summarise(comparison: Comparison, forecaster: Forecaster | None, seed: int) 
         "baseline": comparison.servers[0],
         "questions": len(comparison.questions),
         "repetitions": comparison.repetitions,
-        "rows": [_row(comparison, forecaster, seed, *cell) for cell in cells],
+        "rows": [_row(comparison, forecaster, seed, *pair) for pair in pairs],
         "categories": [
             {"category": category, **row}
-            for cell in cells
+            for pair in pairs
             for category in categories
-            if (row := _figures(comparison, forecaster, seed, *cell, category)) is not None
+            if (row := _figures(comparison, forecaster, seed, *pair, category)) is not None
         ],
         "memory": _memory(comparison),
         "failures": list(dict.fromkeys(comparison.failed.values())),
@@ -94,7 +95,7 @@ def _row(
     samples, baseline = comparison.of(server, concurrency), comparison.of(comparison.servers[0], concurrency)
     total = total_rates(samples)
     row = _figures(comparison, forecaster, seed, server, concurrency, None)
-    assert row is not None, "the caller left out cells without samples"
+    assert row is not None, "the caller left out pairs without samples"
     rates_by_repetition = [
         value
         for repetition in range(comparison.repetitions)
@@ -111,6 +112,7 @@ def _row(
         "total_low": total.low,
         "total_high": total.high,
         "interrupted_blocks": total.interrupted,
+        # Answers whose chunks may hold several steps.
         "joined": sum(sample.counts.get("step_sizes") is None for sample in samples),
         "same_texts": None if texts is None else texts.same,
         "compared_texts": None if texts is None else texts.compared,

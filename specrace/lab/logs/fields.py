@@ -94,6 +94,7 @@ def unread_fields(row: Row, exchanges: Iterable[Exchange]) -> list[str]:
     if not candidates:
         return []
     parts = [_single_spaced(text) for text in read]
+    # \0 stands between the texts here, and below in place of texts that were read: no text has it.
     all_read = "\0".join(parts)
     others = [(name, _single_spaced(text)) for text, name in candidates.items() if _single_spaced(text) not in all_read]
     return list(dict.fromkeys(name for name, text in others if _holds_more(name, text, parts)))

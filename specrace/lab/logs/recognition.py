@@ -16,7 +16,7 @@ from specrace.lab.logs.formats.refused import refused_title
 # What Python raises if a value in a row has an unexpected type, or values are nested too deeply. Any field of a log may
 # hold anything, and a format's reader checks only some of the fields.
 UNEXPECTED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-# How many of a file's first rows are tried to recognise its format.
+# How many of a file's first rows are tried to recognise its format; a guess.
 MAX_FIRST_ROWS = 20
 
 

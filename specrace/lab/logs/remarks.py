@@ -14,7 +14,7 @@ from specrace.lab.logs.request_options import ignores_end, request_options
 # Kinds of remarks beyond this number are counted together.
 MAX_KINDS = 30
 # A complete log may hold up to this many times fewer, or more, tokens than its usage counts, because the user's
-# tokenizer may be another model's.
+# tokenizer may be another model's. Both numbers are guesses, and so are the two below.
 FEWER, MORE = 1.5, 2.5
 # By how many tokens a short text may differ, because of special tokens and the chat template.
 SLACK = 16
@@ -44,7 +44,8 @@ class Gap:
 
 @dataclass
 class Remarks:
-    """Counts of what makes the figures of a log doubtful. `requests`: how many were scored.
+    """Counts of what makes the figures of a log doubtful. `requests`: how many were scored. `repeated`: how many
+    answers were not, because they repeat earlier ones.
 
     `warnings`: reason -> number of requests. `left_out`: reason -> number of answers not scored. `unread`: name of a
     field whose text was not read -> number of lines. `options`: option that may change how an engine drafts -> number
@@ -158,6 +159,7 @@ def repeats_prompt(exchange: Exchange) -> bool:
     """
     prompt, output = exchange.prompt, exchange.output
     if isinstance(prompt, tuple) and isinstance(output, tuple):
+        # A few special tokens may stand before the repeated prompt.
         starts = range(SLACK) if len(prompt) >= SLACK else ()
         return any(output[start : start + len(prompt)] == prompt for start in starts)
     last = prompt[-1] if isinstance(prompt, list) and prompt else {}

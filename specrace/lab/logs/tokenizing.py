@@ -17,6 +17,7 @@ Tokenize = Callable[[str], Sequence[int]]
 ChatIds = tuple[Sequence[int], Sequence[int], tuple[str, ...]]
 Chat = Callable[[list[Message], Message, list[Any] | None, list[Any] | None, Mapping[str, Any] | None], ChatIds]
 
+# Without the vocabulary's size, ids from here on are refused: no vocabulary is as large.
 MAX_TOKEN = 2**31 - 1
 
 
@@ -64,7 +65,7 @@ class LogTokens:
 
 
 def _render(exchange: Exchange, messages: list[Message], answer: Message, chat: Chat) -> ChatIds:
-    """What `chat` returns for an exchange; an answer's prefill, which the request wrote, counts as prompt."""
+    """What `chat` returns for an exchange; a prefill, which the request wrote and the answer continues, is prompt."""
 
     def render(answer: Message) -> ChatIds:
         return chat(messages, answer, exchange.tools, exchange.documents, exchange.template_options)

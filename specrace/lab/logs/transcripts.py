@@ -69,9 +69,10 @@ class TranscriptFile:
     it goes, and counts as one bad line.
     `tokenize` turns a whole text into ids, special tokens included, and `chat` a conversation; without them, texts and
     conversations are bad lines. `format`: a name in `formats.FORMATS`, "" to recognise it. `columns`: our name -> the
-    table's column, or the dotted name of a line's field. `requests`: the other file of a batch; either of the two may
-    be `path`. `seen`: keys of the answers read so far; files that may repeat one another's answers share it. `remarks`:
-    what a user should know about the transcripts read so far.
+    table's column, or the dotted name of a line's field. `requests`: the other file of a batch, whose requests and
+    responses an API keeps in two files; either of the two may be `path`. `seen`: keys of the answers read so far; files
+    that may repeat one another's answers share it. `remarks`: what a user should know about the transcripts read so
+    far.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class TranscriptFile:
         return "+".join(self._formats), " and ".join(self._formats.values())
 
     def _note_format(self) -> None:
-        """Add the format of the file that is being read to those of the log."""
+        """Add the format of the file that is being read to those of the log; our own, if it has none or no rows."""
         format = SpecraceFormat if self._reader is None else type(self._reader)
         if format is UnknownFormat:
             format = SpecraceFormat
@@ -218,6 +219,7 @@ class TranscriptFile:
                 self._holds_rows = True
                 self._note_format()
                 yield from self._read(number, reader, reader.read, row)
+            # The exchanges that the end of the file completes, for which there is no row.
             yield from self._read(number, reader, lambda _: reader.end(), {})
 
     def _read(
@@ -251,7 +253,8 @@ class TranscriptFile:
 
     def _new_exchanges(self, exchanges: Iterable[Exchange], collected: list[Exchange]) -> Iterator[Exchange]:
         """The exchanges whose answers were read neither here nor in other files; all go to `collected`."""
-        # Equal answers in one row are not copies: a request may ask for several answers.
+        # Exchanges have keys of their own where a log may repeat the history with each request. Equal answers in one
+        # row are not copies: a request may ask for several answers.
         keys_of_row: set[str] = set()
         for exchange in exchanges:
             collected.append(exchange)

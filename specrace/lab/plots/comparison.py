@@ -9,7 +9,7 @@ from specrace.lab.plots.plot import Kind, Mark, Plot
 
 MEASURED, FORECAST = "measured", "forecast"
 CONCURRENCY = "Requests at a time"
-# Positions of a draft that are drawn; --json has all.
+# Positions of a draft that are drawn, as many as can be told apart; --json has all.
 MAX_POSITIONS = 12
 
 

@@ -100,6 +100,7 @@ def _render(figure: Any, kind: str, **options: Any) -> bytes:
 
 def _height(plot: Plot) -> float:
     """The height in inches: a slide's, or more if the rows would be too low to read."""
+    # Three panels or more form a grid, whose type shrinks instead.
     rows = min(len(plot.series), MAX_ROWS) if len(plot.panels) < 3 else 0
     # 2.6 inches hold the title and the axes.
     return max(HEIGHT, 2.6 + ROW_HEIGHT.get(plot.kind, 0.0) * rows)

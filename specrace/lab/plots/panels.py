@@ -10,7 +10,7 @@ from specrace.lab.plots.lines import draw_line
 from specrace.lab.plots.plot import Plot
 from specrace.lab.plots.style import FAINT, GREY, INK, MAX_PANELS, clean, line_styles, show_percentages, subplots
 
-# Bars of smaller shares have no number above them.
+# Bars of smaller shares, whose percentage rounds to 0, have no number above them.
 MIN_NAMED = 0.005
 
 
@@ -21,6 +21,7 @@ def draw_bars(figure: Any, plot: Plot) -> None:
     for axes, panel in zip(grid, panels, strict=True):
         marks = plot.marks_of(panel)
         axes.bar([mark.x for mark in marks], [mark.y for mark in marks], color=styles[panel][0], width=0.8)
+        # The x values are labels, so the bars stand at 0, 1, 2, ...
         for index, mark in enumerate(marks):
             axes.plot([index, index], [mark.low, mark.high], color=INK, linewidth=1.4)
             percentage = f"{100 * mark.y:.0f}" if mark.y >= MIN_NAMED else ""

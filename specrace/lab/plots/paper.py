@@ -1,7 +1,8 @@
 """The tables and figures of "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding", on any logs.
 
 Steps and drafting times are measured by forced decoding; speedups are forecasts on a cost curve. The trie is the
-paper's: static, over the prompt's tokens, with n = 13, L_p = 3 and 32 draft tokens unless a table varies them.
+paper's: static, over the prompt's tokens and not the output's, with n = 13 (its depth), L_p = 3 (the most tokens that
+it matches) and 32 draft tokens unless a table varies them. In a sweep, lane 0 is vanilla.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NUM_DRAFT = 32
 N, PREFIX = range(8, 17), range(2, 6)
 NUM_DRAFTS = (8, 16, 32, 64, 128, 256)
 # The largest accepted length in figure 4; longer ones count as it.
-LENGTHS = 12
+MAX_LENGTH = 12
 # The row of table 1 with the means over the categories.
 MEAN = "mean of the categories"
 
@@ -51,7 +52,7 @@ def swept_lanes(name: str) -> list[ScoredLane]:
     if name == "table1":
         other_lanes = grid_lanes(["lookahead", "rest", "prompt-lookup"], {}, ())
         # Without its first lane, a second vanilla.
-        return other_lanes + grid_lanes(["trie"], {"trie": fixed}, [32])[1:]
+        return other_lanes + grid_lanes(["trie"], {"trie": fixed}, [NUM_DRAFT])[1:]
     if name in ("table2", "table5", "table6"):
         return grid_lanes(["trie"], {"trie": fixed | {"n": N, "prefix": PREFIX}}, [NUM_DRAFT])
     return grid_lanes(["trie"], {"trie": fixed}, NUM_DRAFTS if name == "table3" else [NUM_DRAFT])
@@ -62,6 +63,7 @@ def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curv
 
     Requests with a looping output are left out, unless every output loops.
     """
+    # For one request at a time, the only batch size asked for.
     forecast_of_all = forecast_sweep(sweep, curve)[0]
     all_requests = range(len(sweep.requests))
     included = [number for number in all_requests if not sweep.requests[number].looping] or list(all_requests)
@@ -152,9 +154,9 @@ def _lengths(sweep: Sweep, groups: dict[str, list[int]]) -> Table:
         for number, score in sweep.scores(1):
             if number in included:
                 for _, accepted, count in score.steps:
-                    counts[min(1 + accepted, LENGTHS)] += count
-        rows.append((group, *(counts[length] / counts.total() for length in range(1, LENGTHS + 1))))
-    names = (*map(str, range(1, LENGTHS)), f"{LENGTHS} or more")
+                    counts[min(1 + accepted, MAX_LENGTH)] += count
+        rows.append((group, *(counts[length] / counts.total() for length in range(1, MAX_LENGTH + 1))))
+    names = (*map(str, range(1, MAX_LENGTH)), f"{MAX_LENGTH} or more")
     return Table("Figure 4: share of steps by accepted length", ("category", *names), rows)
 
 

@@ -40,7 +40,7 @@ def paper_plot(name: str, view: SweepView, tables: Sequence[Table]) -> Plot:
 
 
 def _groups(view: SweepView) -> dict[str, list[int]]:
-    """Indices into `included`: all requests, and those of each category if there is more than one."""
+    """Indices into `included`, the requests that do not loop: all, and each category if there is more than one."""
     groups = {ALL: list(range(len(view.recommender.included)))}
     return groups | view.categories if len(view.categories) > 1 else groups
 

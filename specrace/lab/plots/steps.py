@@ -19,6 +19,7 @@ from specrace.ngrams.past import PastOutputs
 # This many documents, those from which the most tokens were copied, have a bar each; all others share one.
 MAX_DOCUMENTS = 10
 # An answer is cut into the largest of these numbers of parts with at least MIN_STEPS steps in each.
+# With fewer, shares of the steps mean little (30 is a rule of thumb).
 PARTS = {10: "tenths", 5: "fifths", 2: "halves"}
 MAX_PARTS, MIN_STEPS = 10, 30
 # What became of a step's draft.
@@ -43,6 +44,7 @@ class _Counts:
         """Count a step of a request; `start` is the position in the output of the step's first token."""
         part = MAX_PARTS * start // len(transcript.output)
         self.outcomes[request, part, list(OUTCOMES).index(outcome(step))] += 1
+        # Drafters that copy say from which position of prompt and output they took a node.
         for node in step.accepted_nodes:
             position = -1 if step.tree.positions is None else step.tree.positions[node]
             self.sources[copied_from(transcript, position)][request] += 1
@@ -58,6 +60,7 @@ def outcome(step: Step) -> str:
         return NO_DRAFT
     if not step.accepted:
         return REJECTED
+    # A draft token was rejected after the accepted ones, or the draft was accepted as far as it went.
     return SOME if step.rejected_branch else FULL
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from specrace.lab.advice.forecast import LEVEL, median_interval, ratio_interval, resamples
+from specrace.lab.advice.forecast import CONFIDENCE, median_interval, ratio_interval, resamples
 from specrace.lab.advice.recommend import Recommender
 from specrace.lab.plots.plot import Kind, Mark, Plot
 from specrace.lab.plots.style import MAX_COLUMNS, MAX_PANELS
@@ -21,14 +21,17 @@ from specrace.lab.scoring.score import ScoredLane, group_name
 from specrace.lab.scoring.sweep import DRAFT_SIZE_OPTIONS, Sweep
 
 # The largest accepted length, and the last draft position, that is drawn. Longer lengths count as the largest.
-LENGTHS = 12
+MAX_LENGTH = 12
 SPEEDUP, TAU = "Speedup over vanilla", "Tokens per step"
-INTERVALS = f"{LEVEL:.0%} intervals over requests"
+INTERVALS = f"{CONFIDENCE:.0%} intervals over requests"
 
 
 @dataclass(frozen=True)
 class SweepView:
-    """What the plots need to know about a sweep; `costs` says where the cost curve comes from."""
+    """What the plots need to know about a sweep. A lane's number is its index in `sweep.lanes`; 0 is vanilla.
+
+    `recommender`: chooses each lane's best settings. `costs`: where the cost curve comes from; details follow a colon.
+    """
 
     recommender: Recommender
     costs: str
@@ -319,11 +322,11 @@ def length_shares(
     `groups`: panel -> (lane, its requests as indices into `included`, None for all). `notes`: panel -> its note.
     `column`: the CSV's name of the panels. `drawn`: a phrase that says which panels are drawn.
     """
-    labels = [*map(str, range(1, LENGTHS)), f"{LENGTHS}+"]
+    labels = [*map(str, range(1, MAX_LENGTH)), f"{MAX_LENGTH}+"]
     marks = list[Mark]()
     for panel, (number, indices) in groups.items():
         # Column i has the steps that accepted i draft tokens, and so emitted i + 1.
-        counts = view.count_steps(number, lambda _, accepted: [min(accepted, LENGTHS - 1)], LENGTHS)
+        counts = view.count_steps(number, lambda _, accepted: [min(accepted, MAX_LENGTH - 1)], MAX_LENGTH)
         counts = counts if indices is None else counts[indices]
         draws = resamples(len(counts), view.recommender.seed)
         steps = counts.sum(axis=1)
@@ -350,8 +353,8 @@ def acceptance(view: SweepView) -> Plot:
     for number in view.best_lanes:
         name = view.sweep.lanes[number].name
         # Column 0 has all steps, column i those that accepted at least i draft tokens.
-        counts = view.count_steps(number, lambda _, accepted: range(1 + min(accepted, LENGTHS)), LENGTHS + 1)
-        for position in range(1, LENGTHS + 1):
+        counts = view.count_steps(number, lambda _, accepted: range(1 + min(accepted, MAX_LENGTH)), MAX_LENGTH + 1)
+        for position in range(1, MAX_LENGTH + 1):
             share = float(counts[:, position].sum() / counts[:, 0].sum())
             interval = ratio_interval(view.draws, counts[:, position], counts[:, 0])
             marks.append(Mark(name, name, position, share, *interval))

@@ -78,6 +78,7 @@ def score_shard(
 def _jobs(sweep: Sweep, transcripts: Sequence[Transcript]) -> Iterator[Job]:
     """A job for each missing cell, with the outputs of the requests before it."""
     past = PastOutputs() if sweep.keep_outputs else None
+    # Drafters that size their own trees need a cost curve; without a measured one, they get an assumed one.
     curve = sweep.curve or ASSUMED_GPU
     # The number of transcripts whose outputs are in `past`.
     num_added = 0

@@ -1,8 +1,8 @@
 """Runs jobs in parallel in forks of this process, which share its memory, so that requests need not be copied.
 
-This pool serves the process that reads visitors' files, which may not start children with `multiprocessing` and accepts
-only bytes from other processes; `cells.py` has the other pool, and says why there are two. If its parent dies, a fork
-exits when it next sends a result.
+This pool serves the process that reads visitors' files. That process may not start children with `multiprocessing`, and
+unpickles nothing but the results of its own forks. `cells.py` has the other pool, and says why there are two. If its
+parent dies, a fork exits when it next sends a result.
 """
 
 from __future__ import annotations

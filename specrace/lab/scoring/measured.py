@@ -39,6 +39,7 @@ class MeasuredTally:
 
     def add(self, counts: Measured) -> None:
         """Count one answer."""
+        # `in_text` and `steps` are pairs: the smallest and the largest possible number.
         self.outputs += 1
         self.tokens += counts.tokens
         self.drafts = None if self.drafts is None or counts.drafts is None else self.drafts + counts.drafts
@@ -49,8 +50,9 @@ class MeasuredTally:
         self.max_steps += counts.steps[1]
 
     def row(self) -> dict[str, Any]:
-        """The metrics by name. If the number of steps is uncertain, `tau` assumes the most, and `tau_high` the fewest.
+        """The metrics by name.
 
+        `tau`: tokens per step; if the number of steps is uncertain, it assumes the most, and `tau_high` the fewest.
         `accept_length`: the engine's own figure, 1 + accepted tokens over steps with a draft, with tokens past the end;
         None without drafts, and if the engine does not count those steps. `acceptance_rate` is 0.0 without drafts.
         """
@@ -150,6 +152,7 @@ class MeasuredBoard:
         rows = self.rows()
         if not rows:
             return
+        # The group that has all answers.
         whole = max(rows, key=lambda row: int(row["outputs"]))
         engines = ", ".join(self.engines)
         yield f"measured: {whole['outputs']} outputs have counts of {engines}: {_tokens_per_step(whole)}."
@@ -179,6 +182,7 @@ def measured_sentence(transcripts: Iterable[Transcript]) -> str:
     """What an engine's counts say about its tokens per step, by category; "" if no transcript has any."""
     all_answers, by_group = MeasuredBoard(), MeasuredBoard()
     for transcript in transcripts:
+        # A single group, whose name is not shown.
         all_answers.add(transcript.measured, [""])
         by_group.add(transcript.measured, [transcript.category])
     if not all_answers.engines:

@@ -31,6 +31,7 @@ from specrace.ngrams.past import PastOutputs
 UNKNOWN = -1
 # The groups beside the user's categories: every output, and those that repeat themselves.
 ALL, LOOPING = "all", "looping"
+# Not every row of a log may be a category of its own: that would fill the memory. The number is a guess.
 MAX_CATEGORIES = 1000
 
 # Called with a lane's name and each of its steps.
@@ -42,14 +43,14 @@ def group_name(category: str) -> str:
     return f"{category} (category)" if category in (ALL, LOOPING) else category
 
 
-def needs_target(method: Method) -> str:
+def why_not_scorable(method: Method) -> str:
     """Why a method cannot be scored without the target model; "" if it can."""
     return method.needs_target_outputs
 
 
 def scorable_lanes() -> tuple[str, ...]:
     """The lanes that can be scored."""
-    return tuple(name for name, method in METHODS.items() if not needs_target(method))
+    return tuple(name for name, method in METHODS.items() if not why_not_scorable(method))
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,12 @@ class ScoredLane:
         """
         lane = parse_lane(name)
         name, method = str(lane), lane.method
-        reason = needs_target(method)
+        reason = why_not_scorable(method)
         if reason:
             raise InputError(f"The lane {name} cannot be scored without its model: {reason}; leave it out of --lanes.")
         checked = method.check(options) | lane.options
         all_options = method.defaults("cuda") | checked
+        # Which part of the method is scored if some of its inputs are in no transcript, and with which fixed options.
         scoring = method.scoring
         for key, value in scoring.options.items():
             if checked.get(key, value) != value:
@@ -176,6 +178,7 @@ def walk(tree: TokenTree, output: Sequence[int], at: int) -> tuple[int, ...]:
 def longest_loop(tokens: Sequence[int]) -> int:
     """The length of the longest stretch of tokens that repeats one period; 0 if nothing loops.
 
+    A loop has a period of at most LOOP_PERIOD tokens, LOOP_REPEATS repetitions or more, and LOOP_TOKENS tokens or more.
     Unlike `metrics.loop_tokens`, which looks at the end of a growing output, this searches all of a finished output.
     """
     text = np.asarray(tokens)
@@ -224,7 +227,7 @@ class Tally:
         self.steps.update(other.steps)
 
     def row(self, curve: CostCurve | None = None, lane: ScoredLane | None = None) -> dict[str, Any]:
-        """The metrics by name; times are the drafter's. A metric without data is None.
+        """The metrics by name; `tau` is tokens per step, and times are the drafter's. A metric without data is None.
 
         With a `curve` they include the expected speedup; the `lane` says how many rows a step verifies.
         """
@@ -274,6 +277,7 @@ def score_output(
     `looping`: whether the output loops. `curve`: drafters that size their own trees use its part near the prompt's
     length. `past`: outputs of earlier requests that drafters may draft from.
     """
+    # The meter tells the time spent on the indexes of `past`, which the drafter builds at first use.
     past = PastOutputs() if past is None else past.metered()
     began = thread_ms()
     drafter = _build(lane, transcript, curve, past)
@@ -315,9 +319,9 @@ class Scoreboard:
     """Totals of several lanes over a stream of transcripts, by group.
 
     The group "all" has every output, and so do the categories together. Looping outputs, which flatter drafters, count
-    in these groups and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs`
-    drafters may draft from the outputs of earlier transcripts that had another prompt. `measured`: the engines' own
-    counts of their drafts, for the transcripts whose log has them.
+    in these groups and also form the group "looping"; `tau_without_looping` leaves them out. `curve`: the one by which
+    drafters size their own trees. With `keep_outputs` drafters may draft from the outputs of earlier transcripts that
+    had another prompt. `measured`: the engines' own counts of their drafts, for the transcripts whose log has them.
     """
 
     def __init__(
@@ -378,7 +382,7 @@ class Scoreboard:
         return group
 
     def groups(self, curve: CostCurve | None = None) -> list[dict[str, Any]]:
-        """A row for each lane and group: "all", the categories in order of appearance, and "looping" if any."""
+        """A row for each lane and group; with a `curve`, it has the expected speedup."""
         return [
             {
                 "lane": lane.name,

@@ -27,13 +27,16 @@ from specrace.lab.logs.request_options import OPTIONS
 from specrace.lab.logs.transcripts import Transcript
 from specrace.lab.scoring.score import ScoredLane, Tally, longest_loop
 
+# Requests in a cell: few, so that a kill loses little work and `halving` can begin with a small sample. Not tuned; a
+# sweep on the disk with shards of another size is refused.
 SHARD_SIZE = 16
+# A grid beyond this was hardly meant. The number is a guess.
 MAX_LANES = 2000
 # Options that set the draft size of a twin, our copy of another engine's drafter -> by how much their value exceeds the
 # number of draft tokens: SGLang's num_draft_tokens counts the root of the tree, too.
 DRAFT_SIZE_OPTIONS = {"num_speculative_tokens": 0, "max_draft_len": 0, "size_m": 0, "n_max": 0, "num_draft_tokens": 1}
 DESCRIPTION, CELLS = "sweep.json", "cells.jsonl"
-# Larger files are refused.
+# Larger files are refused, because a file is read into memory as a whole.
 _MAX_BYTES = 4_000_000_000
 _HINT = "give a folder that sweep --out wrote"
 
@@ -45,7 +48,8 @@ Cell = tuple[int, int]
 class Request:
     """What the metrics need to know about a request.
 
-    `options`: as in `Transcript`. Sweeps of older versions have none, so options do not count when two are compared.
+    `options`: those that may change how an engine drafts. Sweeps of older versions have none, so they do not count when
+    two requests are compared.
     """
 
     category: str
@@ -94,7 +98,7 @@ ScoredCell = tuple[Cell, tuple[RequestScore, ...]]
 class Sweep:
     """Lanes with their settings, requests, and the scores of the finished cells.
 
-    `fingerprint`: SHA-256 of the prompts and outputs. `num_left_out`: how many requests were left out of `requests`
+    `fingerprint`: SHA-256 of the prompts and outputs. `num_looping_left_out`: how many requests are not in `requests`,
     because their output loops.
     """
 
@@ -104,7 +108,7 @@ class Sweep:
     keep_outputs: bool = False
     fingerprint: str = ""
     cells: dict[Cell, tuple[RequestScore, ...]] = field(default_factory=dict)
-    num_left_out: int = 0
+    num_looping_left_out: int = 0
 
     @classmethod
     def of(
@@ -150,7 +154,7 @@ class Sweep:
 
     def scores(self, lane: int) -> Iterator[tuple[int, RequestScore]]:
         """(number of the request, score) of a lane, from its finished cells."""
-        for shard in sorted(shard for number, shard in self.cells if number == lane):
+        for shard in sorted(shard for cell_lane, shard in self.cells if cell_lane == lane):
             yield from enumerate(self.cells[lane, shard], shard * SHARD_SIZE)
 
     def varied_settings(self, number: int) -> str:
@@ -234,7 +238,8 @@ def grid_lanes(
         size_option = next((option.name for option in method.options if option.name in DRAFT_SIZE_OPTIONS), None)
         if size_option is not None and num_drafts and size_option not in options:
             options[size_option] = [number + DRAFT_SIZE_OPTIONS[size_option] for number in num_drafts]
-        # None: the lane's default. Without a profile, a method's options or its drafter decide the size.
+        # None: the lane's default. A method's profile tells what draft tokens gain; without one, the method's options
+        # or its drafter decide the size.
         sizes: Sequence[int | None] = (None,)
         if num_drafts and size_option is None and method.profile and name != "vanilla":
             sizes = num_drafts

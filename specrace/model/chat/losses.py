@@ -14,7 +14,7 @@ Message = dict[str, Any]
 # Users switch reasoning on and off with these flags in a message. Templates (of SmolLM3, Qwen3 and Nemotron) obey the
 # flags and do not print them.
 _FLAGS = re.compile(r"/(no_)?think\b")
-# A text with fewer characters may occur in a prompt by chance, like "be" in "maybe".
+# A text with fewer characters may occur in a prompt by chance, like "be" in "maybe" (the number is a guess).
 _SEARCHABLE_LENGTH = 10
 _ROLES = {"system": "the system message", "developer": "the developer message", "tool": "a tool's result"}
 # The marks that end the reasoning in an assistant's text.

@@ -31,6 +31,7 @@ _OTHER_FILES = {
     "*tiktoken*": "a file of tiktoken",
     "*.model": "a file of SentencePiece or tiktoken",
 }
+# A larger config or template is refused before it is read.
 _MAX_BYTES = 50_000_000
 # Tokenizer classes that tokenizer.json describes completely.
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")

@@ -42,8 +42,9 @@ def use_positions(model: Any) -> None:
 def column_positions(mask: Tensor) -> Tensor:
     """The positions of the columns of an additive mask [1, 1, N, T] over a tree, int64 [T].
 
-    A committed column's position is its number. A node sees everything before it on its path, then itself. So the count
-    of the columns that it sees gives its position, and the last of them is its own.
+    Committed columns are those of the text so far; a committed column's position is its number. A node sees everything
+    before it on its path, then itself. So the count of the columns that it sees gives its position, and the last of
+    them is its own.
     """
     visible = mask[0, 0] == 0
     columns = torch.arange(visible.shape[1], device=mask.device)

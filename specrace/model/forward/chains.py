@@ -22,7 +22,7 @@ from transformers.cache_utils import Cache
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.model.forward.kv import KVStore
-from specrace.model.forward.states import Slot, StateStore, keeps_state
+from specrace.model.forward.states import StateKey, StateStore, keeps_state
 from specrace.model.forward.tapped import Levels, features_of
 
 # The names under which a model's forward takes its cache.
@@ -50,10 +50,13 @@ def chain_forward(model: Any, config: Any, name: str, devices: Sequence[torch.de
 
 @dataclass
 class StateModule:
-    """A module that reads and writes states, their slots, and the linear layer whose output it returns, if any."""
+    """A module that reads and writes states, and the linear layer whose output it returns, if any.
+
+    `state_keys`: which states, as (number of the layer, number of one of its states).
+    """
 
     module: nn.Module
-    slots: list[Slot] = field(default_factory=list)
+    state_keys: list[StateKey] = field(default_factory=list)
     last: nn.Linear | None = None
 
 
@@ -105,7 +108,7 @@ class ChainForward:
         assert self._modules is not None
         with ExitStack() as stack:
             if len(tree) == 1:
-                store.note(store.slots)
+                store.note(store.state_keys)
             else:
                 for state_module in self._modules:
                     stack.enter_context(_row_by_row(state_module, store))
@@ -147,10 +150,10 @@ class ChainForward:
             # The first read sets all states; only a later one shows whether it replaces them or writes into them.
             watch.replaced.clear()
             self.read(store, ids[:, :1])
-        missing = [slot for slot in store.slots if store.layer(slot).has_previous_state[slot[1]] is False]
+        missing = [key for key in store.state_keys if store.layer(key).has_previous_state[key[1]] is False]
         if missing or not watch.parts:
             raise ValueError("it keeps its state outside of its cache")
-        with_recurrent = {slot for slot in store.slots if store.layer(slot).recurrent_states[slot[1]] is not None}
+        with_recurrent = {key for key in store.state_keys if store.layer(key).recurrent_states[key[1]] is not None}
         self._writes_into_states = not with_recurrent <= watch.replaced
         return watch.parts
 
@@ -162,12 +165,12 @@ class _Watch:
         self._model, self._store = model, store
         # The modules whose forward has begun and not ended, the innermost last.
         self._running: list[nn.Module] = []
-        self._changed: dict[nn.Module, list[Slot]] = {}
+        self._changed: dict[nn.Module, list[StateKey]] = {}
         # Module -> the linear layer inside it whose output it returns unchanged.
         self._ends: dict[nn.Module, nn.Linear] = {}
         # The id of an output -> its linear layer, and the output, kept alive so that no other tensor gets its id.
         self._linear_outputs: dict[int, tuple[nn.Linear, Tensor]] = {}
-        self.replaced: set[Slot] = set()
+        self.replaced: set[StateKey] = set()
 
     @property
     def parts(self) -> list[StateModule]:
@@ -177,7 +180,7 @@ class _Watch:
         return [
             StateModule(
                 module,
-                [slot for child in module.modules() for slot in self._changed.get(child, ())],
+                [key for child in module.modules() for key in self._changed.get(child, ())],
                 self._ends.get(module),
             )
             for module in outermost
@@ -190,7 +193,7 @@ class _Watch:
         for module in self._model.modules():
             hooks.append(module.register_forward_pre_hook(self._begin))
             hooks.append(module.register_forward_hook(self._end))
-        layers = {index: self._store.layer((index, number)) for index, number in self._store.slots}
+        layers = {index: self._store.layer((index, number)) for index, number in self._store.state_keys}
         for index, layer in layers.items():
             layer.__dict__["update_conv_state"] = self._changing(index, layer.update_conv_state)
             layer.__dict__["update_recurrent_state"] = self._changing(index, layer.update_recurrent_state)
@@ -219,13 +222,13 @@ class _Watch:
         is_recurrent = "recurrent" in update.__name__
 
         def recorded(states: Tensor, state_idx: int = 0, **more: Any) -> Tensor:
-            slots = self._changed.setdefault(self._running[-1], [])
-            slot = (index, state_idx)
-            if slot not in slots:
-                slots.append(slot)
-            layer = self._store.layer(slot)
+            state_keys = self._changed.setdefault(self._running[-1], [])
+            key = (index, state_idx)
+            if key not in state_keys:
+                state_keys.append(key)
+            layer = self._store.layer(key)
             if is_recurrent and states is not layer.recurrent_states[state_idx]:
-                self.replaced.add(slot)
+                self.replaced.add(key)
             return update(states, state_idx, **more)
 
         return recorded
@@ -278,7 +281,7 @@ class _Rows:
         for row in range(count):
             # The former arguments are freed, so their ids may return.
             self._row, self._wholes = row, {}
-            self._store.note(self._state_module.slots)
+            self._store.note(self._state_module.state_keys)
             outputs.append(
                 self._forward(
                     *(self._cut(value, count) for value in arguments),

@@ -38,7 +38,7 @@ class KVStore:
         # Where each layer's keys and values are, and views of them; None for a layer without storage.
         self._places: list[tuple[_Place, _Place] | None] = []
         self._layers: list[tuple[Tensor, Tensor] | None] = []
-        # The columns of the next writes, here and copied to each device; see `set_slots`.
+        # The columns of the next writes, here and copied to each device; None: after the committed ones (`set_slots`).
         self._slots: Tensor | None = None
         self._placed_slots: dict[torch.device, Tensor] = {}
         self._end = 0

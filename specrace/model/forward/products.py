@@ -1,6 +1,7 @@
 """Linear layers for a scripted forward, each made from a weight [out, in] and a bias.
 
-They map rows [..., N, in] to [..., N, out]. Apart from rounding, a row's result does not depend on the other rows.
+They map rows [..., N, in] to [..., N, out]. Apart from rounding, a row's result does not depend on the other rows. A
+packed weight is a copy, reordered for fast products of a few rows.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class WidenedProduct(nn.Module):
         return wide if bias is None else wide + bias
 
 
-def plain_product(dtype: torch.dtype) -> type[PlainProduct | WidenedProduct]:
-    """Of the two layers that use the weights without a copy, the faster one for many rows on this processor."""
+def uncopied_product(dtype: torch.dtype) -> type[PlainProduct | WidenedProduct]:
+    """Of the two classes that use the weights without a copy, the faster one for many rows on this processor."""
     return PlainProduct if dtype == torch.float32 or has_16_bit_arithmetic() else WidenedProduct
 
 

@@ -28,7 +28,8 @@ class Reach:
     def hides(self, rows: Tensor, columns: Tensor) -> Tensor:
         """A boolean mask: True where a row may not see a column, because the column is too far back.
 
-        Only for a limited reach. `rows` and `columns` are positions that broadcast.
+        A window does not mark later columns, which other masks hide. Only for a limited reach. `rows` and `columns` are
+        positions that broadcast.
         """
         if self.window:
             return columns <= rows - self.window

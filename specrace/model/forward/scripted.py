@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from specrace.model.forward.kv import KVStore
 from specrace.model.forward.masked import MaskedForward, Masks
-from specrace.model.forward.products import MakeLinear, PackedProduct, PlainProduct, WidenedProduct, plain_product
+from specrace.model.forward.products import MakeLinear, PackedProduct, PlainProduct, WidenedProduct, uncopied_product
 from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
 from specrace.model.forward.tapped import Levels, TappedForward, script_tapped, tree_mask
 from specrace.model.forward.traced import TracedForward
@@ -28,7 +28,7 @@ FAMILIES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3
 
 # The types of rotary positions in which a token's rotation does not depend on the length of the text.
 ROTATIONS = {"default", "linear", "llama3", "yarn"}
-# How many positions' rotations are computed at first; a longer text gets twice as many as it needs.
+# How many positions' rotations are computed at first, about 1 MB; a longer text gets twice as many as it needs.
 _FIRST_POSITIONS = 1024
 
 
@@ -38,7 +38,7 @@ def script_forward(
     """Make the forward that the two switches select. Raises the errors of `FusedForward` and `TracedForward`."""
     kind = f"{'fused ' if fused else ''}TorchScript{', packed weights' if packed else ''}"
     if fused:
-        return FusedForward(model, PackedProduct if packed else plain_product(dtype), kind)
+        return FusedForward(model, PackedProduct if packed else uncopied_product(dtype), kind)
     return TracedForward(model, store, dtype, reaches, kind, packed=packed)
 
 
@@ -60,7 +60,7 @@ class FusedForward:
     def __init__(self, model: Any, make_linear: MakeLinear, name: str) -> None:
         check_family(model)
         self.name = name
-        # This forward reads prompts itself.
+        # This forward reads prompts itself (see `reading`).
         self.reader = self
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._dtype = self._embed.dtype

@@ -21,11 +21,12 @@ STATE_ONLY = frozenset({"linear_attention", "conv"})
 STATE_AND_KEYS = frozenset({"hybrid", "hybrid_sliding"})
 # Kinds without a cache.
 WITHOUT_CACHE = frozenset({"mlp", "moe"})
-# How many earlier lengths a store can return to (`rewind`): more than a draft model drafts in a step.
+# How many earlier lengths a store can return to (`rewind`), one for each token that a draft model drafts in a step. It
+# drafts fewer by default; a longer draft could not be taken back.
 MAX_MARKS = 80
 
 # (number of a layer with states, number of one of its states)
-Slot = tuple[int, int]
+StateKey = tuple[int, int]
 
 
 def keeps_state(config: Any) -> bool:
@@ -114,9 +115,9 @@ class StateStore(KVStore):
         # Only layers that attend have columns.
         super().__init__(sum(kind not in STATE_ONLY | WITHOUT_CACHE for kind in kinds), capacity)
         # The states before each row that was scored since the last commit; empty if none was.
-        self._noted: dict[Slot, list[State]] = {}
+        self._noted: dict[StateKey, list[State]] = {}
         # Committed length -> the states there, for `rewind`; filled by `mark` only.
-        self._marks: dict[int, dict[Slot, State]] = {}
+        self._marks: dict[int, dict[StateKey, State]] = {}
 
     def make_cache(self) -> Cache:
         """A cache with one layer for each of `kinds`; the attending layers are numbered without gaps."""
@@ -132,14 +133,14 @@ class StateStore(KVStore):
             number += kind not in STATE_ONLY | WITHOUT_CACHE
         return Cache(layers=layers)
 
-    def layer(self, slot: Slot) -> StateLayer:
-        """The layer of a slot."""
-        layer = self.cache.layers[slot[0]]
+    def layer(self, key: StateKey) -> StateLayer:
+        """The layer that keeps this state."""
+        layer = self.cache.layers[key[0]]
         assert isinstance(layer, StateLayer)
         return layer
 
     @property
-    def slots(self) -> list[Slot]:
+    def state_keys(self) -> list[StateKey]:
         """All states of all layers."""
         layers = enumerate(self.cache.layers)
         return [
@@ -149,26 +150,26 @@ class StateStore(KVStore):
             for number in range(self.num_states)
         ]
 
-    def note(self, slots: Sequence[Slot]) -> None:
-        """Note these states; called before each row that is scored."""
-        for slot in slots:
-            state = self.layer(slot).note(slot[1], copy=self.copies)
-            self._noted.setdefault(slot, []).append(state)
+    def note(self, state_keys: Sequence[StateKey]) -> None:
+        """Note what these states are now; called before each row that is scored."""
+        for key in state_keys:
+            state = self.layer(key).note(key[1], copy=self.copies)
+            self._noted.setdefault(key, []).append(state)
 
     def return_to_committed(self) -> None:
         """Undo what was scored since the last commit."""
-        self._return_to({slot: states[0] for slot, states in self._noted.items()})
+        self._return_to({key: states[0] for key, states in self._noted.items()})
         self._noted = {}
 
-    def _return_to(self, states: dict[Slot, State]) -> None:
-        for slot, state in states.items():
-            self.layer(slot).return_to(slot[1], state, copy=self.copies)
+    def _return_to(self, states: dict[StateKey, State]) -> None:
+        for key, state in states.items():
+            self.layer(key).return_to(key[1], state, copy=self.copies)
 
-    def committed(self) -> dict[Slot, State]:
+    def committed(self) -> dict[StateKey, State]:
         """The states after the committed tokens."""
         return {
-            slot: self._noted[slot][0] if slot in self._noted else self.layer(slot).note(slot[1], copy=self.copies)
-            for slot in self.slots
+            key: self._noted[key][0] if key in self._noted else self.layer(key).note(key[1], copy=self.copies)
+            for key in self.state_keys
         }
 
     def keep(self, path: Sequence[int]) -> None:
@@ -180,7 +181,7 @@ class StateStore(KVStore):
     def commit(self, count: int) -> None:
         """Commit the first `count` of the rows that were scored, or read, after the committed ones."""
         # The state after the last scored row is the layer's current one, so it was not noted.
-        self._return_to({slot: states[count] for slot, states in self._noted.items() if count < len(states)})
+        self._return_to({key: states[count] for key, states in self._noted.items() if count < len(states)})
         self._noted = {}
         super().commit(count)
 
@@ -210,5 +211,5 @@ class StateStore(KVStore):
         super().restore(source)
         self._noted = {}
         self._marks = dict(source._marks)
-        for slot, state in source.committed().items():
-            self.layer(slot).return_to(slot[1], state, copy=True)
+        for key, state in source.committed().items():
+            self.layer(key).return_to(key[1], state, copy=True)

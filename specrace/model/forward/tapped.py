@@ -1,4 +1,4 @@
-"""Taps: hidden states that leave a forward together with its logits, for the trained heads that read them.
+"""Taps: hidden states that leave a forward together with its logits, for the trained heads that draft from them.
 
 Level i is the state that enters layer i: 0 are the embeddings, and L, the number of layers, is the state after the
 final norm, from which the logits are computed. Features are the chosen levels of a row, one after the other.

@@ -91,6 +91,7 @@ class TreeInputs:
             dtype=dtype,
         )
         self.ids = self.tensors.ids
+        # What is masked in a chain, and in a padding row.
         self._chain = ~np.tri(rows, dtype=bool)
         self._only_itself = ~np.eye(rows, dtype=bool)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from specrace.core.processors import control_groups, processors
+from specrace.core.processors import control_groups, count_processors
 
 _CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _MEMORY, _MAPS = Path("/proc/meminfo"), Path("/proc/self/maps")
@@ -24,9 +24,11 @@ _PAUSE_SOFT = 1  # omp_pause_soft in omp.h: keeps the settings
 def use_processors(threads: int | None, spare: int) -> None:
     """Set how many threads this thread's forwards use; None: at most one per available processor, except `spare`.
 
+    `spare`: how many processors are left to other work of this machine.
+
     Threads wait for each other, so one thread that shares its processor with other work slows down all of them.
     """
-    torch.set_num_threads(threads or min(torch.get_num_threads(), max(1, processors() - spare)))
+    torch.set_num_threads(threads or min(torch.get_num_threads(), max(1, count_processors() - spare)))
 
 
 def free_memory() -> int | None:

@@ -16,9 +16,10 @@ from torch import Tensor
 from specrace.core.clock import since_ms, thread_ms
 from specrace.core.errors import lacks_memory
 
+# The size of the block that is copied, by kind of device, and the smallest one: larger than a processor's caches.
 _COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
-# The smallest block to copy: larger than a processor's caches.
 _MIN_COPY_BYTES = 1 << 26
+# How many copies are timed; an odd number, so that one of them is the median.
 _ROUNDS = 7
 
 

@@ -27,6 +27,7 @@ _UNSUPPORTED = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "
 # Values of init_lora_weights for which PEFT changes the base weights as well.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 _HINT = "give a folder with adapter_config.json and adapter_model.safetensors in PEFT's format, or none"
+# Far more than a real config has, which takes a few kB.
 _MAX_CONFIG_BYTES = 1_000_000
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 

@@ -24,7 +24,7 @@ _PACKED = ("awq", "gptq")
 # Far above the numbers of any real model.
 _MAX_NUMBER, _MAX_LAYERS = 1 << 40, 10_000
 
-# The largest header that safetensors reads, in bytes.
+# The largest header that the library safetensors reads, in bytes.
 _MAX_HEADER = 100_000_000
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-# How many values of each weight are hashed.
+# How many values of each weight are hashed: few, so that it takes no time for a large model.
 _NUM_VALUES = 64
 
 

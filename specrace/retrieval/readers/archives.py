@@ -25,6 +25,7 @@ def read_content(name: str, content: bytes, limits: ReadingLimits, depth: int = 
     """
     try:
         read = kind_of(name, content).read
+        # Only a zip has no reader.
         if read is None:
             yield from _members(content, limits, depth)
             return

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.markup import read_html
 from specrace.retrieval.readers.notebooks import read_notebook
-from specrace.retrieval.readers.office import checked, read_pptx
+from specrace.retrieval.readers.office import read_pptx, with_package_check
 from specrace.retrieval.readers.pdf import read_pdf
 from specrace.retrieval.readers.reading import Reading, Refusal
 from specrace.retrieval.readers.tables import read_csv, read_json, read_json_lines, read_tsv, read_xlsx
@@ -45,9 +45,9 @@ _KINDS = (
     Kind("source code", tuple(_CODE_SUFFIXES.split()), read_code, parsed=False),
     Kind("HTML", (".html", ".htm"), read_html),
     Kind("PDF", (".pdf",), read_pdf),
-    Kind("Word", (".docx",), checked(read_docx)),
-    Kind("PowerPoint", (".pptx",), checked(read_pptx)),
-    Kind("Excel", (".xlsx",), checked(read_xlsx)),
+    Kind("Word", (".docx",), with_package_check(read_docx)),
+    Kind("PowerPoint", (".pptx",), with_package_check(read_pptx)),
+    Kind("Excel", (".xlsx",), with_package_check(read_xlsx)),
     Kind("CSV", (".csv",), read_csv),
     Kind("CSV", (".tsv",), read_tsv),
     Kind("JSON", (".json",), read_json),

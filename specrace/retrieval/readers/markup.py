@@ -103,6 +103,7 @@ class _Page(HTMLParser):
         if tag in _INVISIBLE:
             self._invisible_depth += 1
         elif tag == "title":
+            # Only the first title counts.
             self._in_title = not self.title
         elif tag in ("td", "th") and self._words:
             self._words.append(" | ")

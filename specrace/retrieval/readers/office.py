@@ -15,8 +15,8 @@ from specrace.retrieval.readers.unpacking import open_zip, unpack
 _DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
 
 
-def checked(read: Callable[[bytes, ReadingLimits], Reading]) -> Callable[[bytes, ReadingLimits], Reading]:
-    """Wrap a reader of Office files so that it refuses a file that unpacks to too much or declares XML entities."""
+def with_package_check(read: Callable[[bytes, ReadingLimits], Reading]) -> Callable[[bytes, ReadingLimits], Reading]:
+    """Wrap a reader of Office files, which are zips, to refuse one that unpacks to too much or declares entities."""
 
     def read_checked(content: bytes, limits: ReadingLimits) -> Reading:
         with open_zip(content) as package:

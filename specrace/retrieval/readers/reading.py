@@ -11,6 +11,7 @@ from specrace.retrieval.encoding import decode_text
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.sentences import Span
 
+# A heading may be a whole paragraph; an address is one line.
 MAX_ADDRESS_CHARS = 120
 
 

@@ -20,7 +20,7 @@ _MAX_CELL_CHARS = 1 << 20
 
 def read_tsv(content: bytes, limits: ReadingLimits) -> Reading:
     """Read rows of cells between tabs, with line numbers as addresses. Raises Refusal."""
-    return _read_rows(decode(content), "\t", False, limits)
+    return _read_rows(decode(content), "\t", skip_spaces=False, limits=limits)
 
 
 def read_csv(content: bytes, limits: ReadingLimits) -> Reading:
@@ -32,10 +32,11 @@ def read_csv(content: bytes, limits: ReadingLimits) -> Reading:
         delimiter, skip_spaces = dialect.delimiter, dialect.skipinitialspace
     except csv.Error:
         delimiter, skip_spaces = ",", False
-    return _read_rows(text, delimiter, skip_spaces, limits)
+    return _read_rows(text, delimiter, skip_spaces=skip_spaces, limits=limits)
 
 
-def _read_rows(text: str, delimiter: str, skip_spaces: bool, limits: ReadingLimits) -> Reading:
+def _read_rows(text: str, delimiter: str, *, skip_spaces: bool, limits: ReadingLimits) -> Reading:
+    """Read rows; `skip_spaces`: spaces after a delimiter do not belong to the cell. Raises Refusal."""
     blocks = Blocks(limits)
     # Set before every file, because the limit is global and other readers set it too.
     csv.field_size_limit(_MAX_CELL_CHARS)

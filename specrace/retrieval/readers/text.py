@@ -11,15 +11,18 @@ from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Mark, Reading, decode
 from specrace.retrieval.sentences import Span
 
+# A heading may be a whole paragraph; a title is one line.
 MAX_TITLE_CHARS = 120
 
 _HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>[^\n]*)")
 
 
+# The readers of text ignore the limits: `read_document` checks the number of characters.
 def read_plain(content: bytes, _: ReadingLimits) -> Reading:
     """Read text with line numbers as addresses; a markdown heading at its beginning is its title."""
     text = decode(content)
-    title, marks = "", [Mark(0, "line", 1)]
+    # Such a mark gives all text after it the address "line N".
+    title, marks = "", [Mark(start=0, address="line", line=1)]
     # Only the first heading can be at the beginning.
     for start, end, words in islice(_headings(text, ()), 1):
         if text[:start].strip():
@@ -35,7 +38,7 @@ def read_plain(content: bytes, _: ReadingLimits) -> Reading:
 def read_code(content: bytes, _: ReadingLimits) -> Reading:
     """Read code with line numbers as addresses, without a title, because "# ..." may be a comment."""
     text = decode(content)
-    return Reading("", text, (Mark(0, "line", 1),), code=((0, len(text)),))
+    return Reading("", text, (Mark(start=0, address="line", line=1),), code=((0, len(text)),))
 
 
 def read_markdown(content: bytes, _: ReadingLimits) -> Reading:

@@ -12,8 +12,9 @@ from specrace.retrieval.readers.reading import Refusal
 
 # The largest ratio of unpacked to packed size. Deflate can reach 1,032; text and XML seldom reach 50.
 MAX_RATIO = 200
-# Up to this size any ratio is harmless.
+# Up to this number of bytes any ratio is harmless.
 _SMALL = 1_000_000
+# Listing the members takes time and memory, too; a guess.
 MAX_MEMBERS = 20_000
 
 
@@ -39,6 +40,7 @@ def unpack(archive: zipfile.ZipFile, limits: ReadingLimits) -> Iterator[tuple[zi
 
 def unpack_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
     """Unpack a member. Raises Refusal if it has more than `max_bytes` bytes, whatever size it declares."""
+    # Bit 0 means encrypted.
     if info.flag_bits & 1:
         raise Refusal("is encrypted: pack it without a password.")
     try:

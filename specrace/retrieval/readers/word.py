@@ -47,6 +47,7 @@ def read_docx(content: bytes, limits: ReadingLimits) -> Reading:
     unread = _count_unread(body, parts)
     _take_off_wrappers(body)
     notes, blocks = _Notes(parts), Blocks(limits)
+    # `_element` and `_tc` are python-docx's names of an item's and a cell's XML.
     for item in document.iter_inner_content():
         if hasattr(item, "rows"):
             add_rows(blocks, (("", [_cell_text(cell._tc) for cell in row.cells]) for row in item.rows))

@@ -49,8 +49,9 @@ DEFAULT_LANES = ("trigram", "lookahead", "trie", "prompt-lookup", "suffix", "fus
 TABLES = ("CSV, TSV and Parquet tables with named columns",)
 # Added to the task's own time limit: time to finish the request that is being scored then, and to decode texts.
 GRACE_S = 60.0
+# How often the latest progress is sent.
 POLL_PERIOD_S = 0.1
-# Characters of the parameter "columns".
+# Characters of the parameter "columns", which names a few columns of a table.
 MAX_COLUMNS = 500
 
 

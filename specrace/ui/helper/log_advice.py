@@ -1,7 +1,8 @@
 """Recommends a lane and settings for each engine from a visitor's log, with the measurements and what to paste.
 
 This runs in a helper process (`helper/process.py`), which starts further processes to use all processors. Settings are
-tried by successive halving (`specrace.lab.advice.halving`).
+tried by successive halving (`specrace.lab.advice.halving`): all on a few requests, those that may be the best on more,
+and the finalists on the whole log. They compete in pools: the lanes that one engine can run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.processors import processors
+from specrace.core.processors import count_processors
 from specrace.lab.advice.advice import profile_file, report, sentences
 from specrace.lab.advice.candidates import candidates, engine_lanes, pools
 from specrace.lab.advice.exports import ENGINES
@@ -106,7 +107,7 @@ def _recommend(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None
     sweep = Sweep.of(lanes, transcripts, CostCurve.from_json(settings["curve"]))
     halving = Halving(sweep, transcripts, pools(lanes, TITLES), batch=settings["batch"])
     progress_due = 0.0
-    for status in halving.run(processes=processors(), until=began + TIME_LIMIT_S):
+    for status in halving.run(processes=count_processors(), until=began + TIME_LIMIT_S):
         if time.monotonic() > progress_due:
             progress_due = time.monotonic() + PROGRESS_PERIOD_S
             yield to_json(LogLine(progress=_round_progress(status))).encode()
@@ -116,7 +117,8 @@ def _recommend(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None
         engines=[_engine_advice(halving, engine, path.name) for engine in TITLES],
         requests=len(transcripts),
         scored=len(halving.all_finalists().requests),
-        looping=halving.sweep.num_left_out,
+        # Requests whose outputs repeat themselves, which halving leaves out.
+        looping=halving.sweep.num_looping_left_out,
         left_out=left_out,
         remarks=remarks,
         tried=[_tried_row(tried) for tried in halving.tried.values()],
@@ -161,6 +163,7 @@ def _engine_advice(halving: Halving, engine: str, log_name: str) -> EngineAdvice
     sample = make_recommender(halving.sample(engine))
     advice = report(recommender, list(sentences(recommender, describe_curve(halving.curve), sample)), engine)
     export = advice["exports"][engine]
+    # Besides the files that the settings name: the measured acceptance, in the forms that planning tools read.
     files = {
         **export["files"],
         PROFILE_FILE: json.dumps(profile_file(recommender, log_name), indent=1),

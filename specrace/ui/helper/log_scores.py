@@ -33,7 +33,8 @@ from specrace.ui.wire import LogGroup, LogLane, LogLine, LogProgress, LogRequest
 from specrace.views.detokenize import Detokenizer
 from specrace.views.frames import REJECTED_SHOWN
 
-# The page scores at most this many requests of a log, and for at most this time.
+# The page scores at most this many requests of a log, and for at most this time. These numbers and those below are
+# guesses; the command line has no such limits.
 MAX_REQUESTS = 2000
 TIME_LIMIT_S = 120.0
 # After this number of different categories, all others are counted together, as OTHERS.
@@ -169,7 +170,7 @@ class KeptRequest:
 
 @dataclass
 class _LaneSteps:
-    """A lane's steps on one request with `num_tokens` output tokens.
+    """A lane's steps on one request with `num_tokens` output tokens, of which the first `position` are decoded.
 
     `tenths` [10, 3] counts, for each tenth of the output: steps, steps whose whole draft was rejected, and steps
     without a draft.
@@ -242,6 +243,7 @@ class LogScores:
             LogLane(
                 lane=lane.name,
                 num_draft=lane.num_draft,
+                # `part` is "" if the whole method can be scored without its model.
                 scored=lane.part or "whole",
                 **self._acceptance[lane.name].summary(),
                 tau_low=low,
@@ -385,6 +387,7 @@ def explain_no_requests(path: Path, file: TranscriptFile, left_out: str) -> str:
     """Why no request of the log could be used, in a sentence. `left_out` is "" if the log was read to its end."""
     if left_out:
         return f"{path.name} begins with a request too long for the page; score it on the command line."
+    # Both map reasons to counts. A line that cannot be read is a fault; an answer may be left out of a line that can.
     counts = [("line", file.faults), ("answer", file.remarks.left_out)]
     reasons = [
         f"{reason} ({count} {noun}{'s' if count != 1 else ''})"

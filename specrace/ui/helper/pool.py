@@ -17,11 +17,14 @@ from specrace.core.errors import InputError
 from specrace.ui.helper.process import LIMIT_S, HelperProcess, OnProgress
 from specrace.ui.server.visitors import MAX_VISITORS
 
+# Three processes may take 3 GiB (`process.MEMORY_BYTES`) and, at their low priority, little of the processors.
 MAX_PROCESSES = 3
-# After this time a task may be ended: if its visitor has more processes than another visitor who waits for one.
+# After this time a task may be ended: if its visitor has more processes than another visitor who waits for one. Not
+# tuned.
 TURN_S = 15.0
-# Maximum numbers of tasks that run or wait: of one visit, of one visitor, and in all.
+# Maximum numbers of tasks that run or wait: of one visit, of one visitor, and in all; guesses.
 MAX_VISIT_TASKS, MAX_VISITOR_TASKS, MAX_TASKS = 4, 12, 24
+# How often a waiting task checks whether it was stopped, or another task has had its turn.
 POLL_PERIOD_S = 0.05
 CLOSING = "The server is shutting down."
 TOO_SLOW = "This takes more than {:g} seconds to read, and other visitors wait; give smaller files, or try again later."

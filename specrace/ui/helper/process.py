@@ -43,8 +43,9 @@ TASKS: dict[str, Callable[[str, bytes], bytes | RunningTask]] = {
 PROGRESS = b"progress"
 # A task's time limit: far more than any file takes, even at a low priority on a busy machine.
 LIMIT_S = 120.0
-# The limit on the process's data (RLIMIT_DATA).
+# The limit on the process's data (RLIMIT_DATA), twice what `UPLOADS` gives to the parsers that it starts.
 MEMORY_BYTES = 2**30
+# How often a task under way is checked: was it stopped, or is its time up?
 POLL_PERIOD_S = 0.05
 OUR_FAULT = "Something in specrace failed; the server's log says what."
 

@@ -23,6 +23,7 @@ from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
+# Each may hold 2 MB of text and its vectors, a few MB; a guess.
 MAX_VISITS = 16
 # The embedder's own batch size. Between batches a race may be stopped, and other races may go first.
 BATCH_SIZE = 32

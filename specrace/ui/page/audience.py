@@ -32,7 +32,7 @@ from specrace.views.colours import HUES
 COOKIE = "specrace_voter"
 # Files that exist in Docker's and in Podman's containers.
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
-# Polls of a server, and voters in a poll.
+# Polls of a server, and voters in a poll: guesses, which bound the memory.
 MAX_POLLS, MAX_VOTERS = 100, 5000
 # How many polls a visitor may open.
 POLLS_PER_HOUR = 20
@@ -130,6 +130,7 @@ class Audience:
             raise InputError("Phones do not reach this server under that address.")
         if not self._rate.take(visitor_key(address)):
             raise TooManyError(f"You have opened {POLLS_PER_HOUR} polls within an hour; try later.")
+        # Short, so that the QR code is coarse. It only lets phones vote; `key` controls the poll.
         code = secrets.token_hex(3)
         poll = Poll(secrets.token_urlsafe())
         self._polls[code] = poll

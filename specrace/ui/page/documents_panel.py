@@ -13,6 +13,7 @@ from specrace.ui.helper.upload_reader import Upload
 from specrace.ui.visitor_limits import MAX_UPLOAD_FILES
 
 BUTTON = "Your documents"
+# JavaScript that Gradio runs: calls of the functions that main.js offers.
 TOGGLE = "() => specrace.toggleDocuments()"
 # Called when the files in the field have changed. `orig_name` is a file's name on the visitor's machine.
 FILES_CHANGED = "(files) => specrace.documentsChanged((files ?? []).map((file) => file.orig_name))"

@@ -21,7 +21,8 @@ from specrace.ui.races.tasks import race_task
 from specrace.ui.server.visitors import address_of
 from specrace.ui.wire import NoteMessage, Status, WatchMessage, to_json
 
-# While the page shows a race, the server repeats it until its speedups are stable or one of these limits is reached.
+# While the page shows a race, the server repeats it until its speedups are stable or one of these limits is reached:
+# guesses of how long a visitor watches.
 REPEAT_S, REPEAT_RUNS = 20.0, 12
 
 
@@ -42,7 +43,7 @@ class PageEvents:
         are those of the settings, then of the lanes' options.
         """
         queue = self._backend.worker.queue
-        until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
+        until_stable = RepeatUntilNarrow(budget_s=REPEAT_S, max_runs=REPEAT_RUNS)
 
         def repeat(repeated: Repeated) -> bool:
             return not queue.others_wait() and until_stable(repeated)
@@ -164,7 +165,7 @@ def read_link(request: gr.Request) -> list[Any]:
     skip = gr.skip()
     values, problem = race_request.read_link(dict(request.query_params))
     if "lanes" in values:
-        values["lanes"] = lane_choices.choose(values["lanes"])
+        values["lanes"] = lane_choices.tick(values["lanes"])
     note = to_json(NoteMessage(0, "failed", problem)) if problem else skip
     return [*(values.get(name, skip) for name in race_request.LINK.values()), note]
 

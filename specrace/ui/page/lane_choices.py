@@ -40,7 +40,7 @@ def title_of(name: str) -> str:
     return lane.title(lane.options)
 
 
-def choose(lanes: Sequence[str]) -> Any:
+def tick(lanes: Sequence[str]) -> Any:
     """The update of the boxes that ticks `lanes`; those without a box get one."""
     return gr.update(choices=boxes(lanes), value=list(lanes))
 
@@ -115,7 +115,7 @@ def build_duplicator(method: Method, lanes: gr.CheckboxGroup, fields: Sequence[g
 def _with_lane(lanes: Any, name: str) -> Any:
     """The update of the boxes with one more lane; None if it cannot be added, and then the reason is shown."""
     try:
-        return choose(check_lanes([*(lanes or ()), name]))
+        return tick(check_lanes([*(lanes or ()), name]))
     except InputError as error:
         _warn(error)
         return None

@@ -36,7 +36,7 @@ def choose_recommended(text: Any) -> list[Any]:
     Fields that the settings do not concern stay unchanged. Raises InputError for any other text.
     """
     preset = recommended_preset(_parse(text))
-    common = preset.common | {"lanes": lane_choices.choose(preset.common["lanes"])}
+    common = preset.common | {"lanes": lane_choices.tick(preset.common["lanes"])}
     values = [common.get(name, gr.skip()) for name in COMMON]
     for lane, method in native_methods().items():
         chosen = preset.options.get(lane)

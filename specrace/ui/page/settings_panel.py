@@ -52,6 +52,7 @@ PRESETS = (
         "The n-gram trie paper's settings, against lookahead.",
         # Draft tokens stay on auto: one number for all lanes would be too small for lookahead, whose tree has 119.
         {"lanes": ["vanilla", "lookahead", "trie"]},
+        # A static trie holds the n-grams of the prompt only, not those of the output.
         {"trie": {"n": 13, "prefix": 3, "static": True}, "lookahead": {"n": 5, "window": 15, "guesses": 15}},
     ),
 )

@@ -75,7 +75,7 @@ class Job:
         self._result: Finished | None = None
         # What `_run` yields; None before the job's first turn.
         self._items: Iterator[Event | str] | None = None
-        # The request's context, which tells ZeroGPU whose quota the race uses.
+        # The request's context, which tells ZeroGPU (it lends a GPU for single calls) whose quota the race uses.
         self._context = copy_context()
         # How long the job may still run; during its turn, `_deadline` is the moment at which that time is up.
         self._remaining_s = RACE_LIMIT_S
@@ -173,6 +173,7 @@ class Job:
         elif isinstance(event, Repeated):
             if work := describe_other_work(self._started_at):
                 event = replace(event, note=f"{event.note} {work}")
+        # `pace` says how steady the machine was.
         elif isinstance(event, Finished) and event.pace and (work := describe_other_work(self._started_at)):
             event = replace(event, pace=replace(event.pace, note=f"{event.pace.note} {work}"))
         self.events.append(event)

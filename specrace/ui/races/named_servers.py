@@ -36,7 +36,7 @@ class NamedServers:
 
     `race_beside`: (names, reference) -> a function that adds the lanes of these servers to a race, and compares them
     with the server `reference`, or with vanilla if it is "". `describe`: name -> a sentence about what answers at that
-    server's address; raises InputError if it cannot race. `clock` returns seconds.
+    server's address; raises InputError if it cannot race. By default it is the name. `clock` returns seconds.
     """
 
     def __init__(

@@ -16,9 +16,10 @@ from specrace.engine.spec import RaceSpec, plan_lane
 
 # Maximum number of characters of a lane's name or an option's value.
 MAX_WORD = 40
-# Maximum number of draft tokens in a step. A method's options allow more: lookahead with N 16, W 64, G 64 drafts 1919.
+# Maximum number of draft tokens in a step, for the sake of other visitors; a guess. A method's options allow more:
+# lookahead with N 16, W 64, G 64 drafts 1919.
 MAX_TREE = 512
-# The settings that a visitor may choose.
+# The settings that a visitor may choose: those with a parameter in links to the page.
 OFFERED = tuple(name for name, setting in SETTINGS.items() if setting.link)
 # The parameters of a link to the page, each with the name of the value that it sets.
 LINK = {"q": "question", "lanes": "lanes"} | {SETTINGS[name].link: name for name in OFFERED}
@@ -57,7 +58,7 @@ def parse_request(
     spec = RaceSpec(names, options=read_options(options, names), **checked)
     _check_trees(spec)
     race = RaceRequest(question, spec, passages, thinking=thinking)
-    return VisitorRequest(race, _name("The model", model), _name("The dtype", dtype))
+    return VisitorRequest(race, _read_name("The model", model), _read_name("The dtype", dtype))
 
 
 def read_link(query: Mapping[str, str]) -> tuple[dict[str, Any], str]:
@@ -135,7 +136,7 @@ def _check_trees(spec: RaceSpec) -> None:
             )
 
 
-def _name(label: str, value: Any) -> str:
+def _read_name(label: str, value: Any) -> str:
     """Check that a model or a dtype is a string; None becomes "". `label` names it in the error."""
     if value is None:
         return ""

@@ -30,7 +30,7 @@ from specrace.ui.server.guard import RACE
 from specrace.ui.wire import AgainMessage, EndMessage, HeadMessage, NoteMessage, StepMessage, to_json
 from specrace.views.frames import report
 
-# The time between two batches of messages.
+# The time between two batches of messages: short enough to look like motion; a guess, because drawing costs time, too.
 PERIOD_S = 1 / 18
 # A race's steps are held back for this long after its first part. A race that ends sooner is sent in one piece, so that
 # the page knows its length from the start.

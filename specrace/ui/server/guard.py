@@ -45,20 +45,22 @@ POLL_STATE, POLL_VOTE = "/state", "/vote"
 MCP = f"{API}/mcp"
 # The entry of an ASGI scope that identifies the client that waits for an answer with this request (`reader_of`).
 READER = "specrace.reader"
-# Maximum number of bytes in a request's body, unless BODY_LIMITS has another number for its path.
+# Maximum number of bytes in a request's body, unless BODY_LIMITS has another number for its path. It leaves room for a
+# log that comes as text.
 MAX_BODY = 256_000
 BODY_LIMITS = {
     UPLOAD: MAX_UPLOAD_FILES * MAX_UPLOAD_BYTES,
-    RECORDING: recording_check.PAGE.size,
-    SHARED: recording_check.PAGE.size,
+    RECORDING: recording_check.PAGE_LIMITS.size,
+    SHARED: recording_check.PAGE_LIMITS.size,
     LOGS: MAX_LOG_BYTES,
     ADVICE: MAX_LOG_BYTES,
 }
 # Maximum number of bytes in a request's path: Gradio looks for a file of this name, and systems refuse longer names.
 MAX_PATH = 255
-# Up to this number of bytes a body is small. The number of small bodies on their way to the server is not limited.
+# Up to this number of bytes a body is small. The number of small bodies on their way to the server is not limited: even
+# one for each connection fits in memory.
 SMALL_BODY = 64_000
-# The times within which a small and a large body must arrive.
+# The times within which a small and a large body must arrive, even over a slow connection; guesses.
 SMALL_BODY_LIMIT_S, BODY_LIMIT_S = 20.0, 120.0
 NO_FILES = "This server takes no files."
 FOREIGN = (

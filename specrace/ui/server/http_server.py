@@ -33,6 +33,7 @@ FIRST_PORT, NUM_PORTS = 7860, 100
 HEAD_LIMIT_S = 20.0
 # When the server shuts down, open responses are cut off after this time.
 CLOSE_LIMIT_S = 3
+# A page keeps a few connections open; a guess.
 MAX_CONNECTIONS = 500
 # The addresses of a Space's proxy, whose X-Forwarded-For header names the visitor.
 SPACE_PROXIES = ["127.0.0.1", "10.0.0.0/8"]

@@ -19,11 +19,13 @@ THIS_MACHINE = ("127.0.0.0/8", "::1")
 MINUTE_S = 60.0
 LOGINS_PER_MINUTE = 10
 HOUR_S = 3600.0
+# How many visitors' counts are remembered, to bound the memory.
 MAX_VISITORS = 10_000
 # The time within which a page must claim its race, and an API client must ask for its call's answer.
 CLAIM_LIMIT_S = 10.0
 # The time within which a client that was disconnected must ask for the answer again.
 RETURN_LIMIT_S = 1.0
+# How often it is checked whether a client still waits for its answer.
 POLL_PERIOD_S = 0.1
 # Maximum numbers of large bodies that are on their way to the server at a time: from one visitor, and in all.
 MAX_VISITOR_BODIES, MAX_BODIES = 8, 64

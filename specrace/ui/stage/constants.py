@@ -12,7 +12,7 @@ from specrace.ui.server.guard import ADVICE, AUDIENCE, EXPORT, LOGS, POLL_STATE,
 from specrace.ui.visitor_limits import MAX_UPLOAD_BYTES, MAX_UPLOAD_FILES
 from specrace.views.colours import HUES
 from specrace.views.frames import ACCEPTED_SHOWN, REJECTED_SHOWN
-from specrace.views.recording_check import PAGE
+from specrace.views.recording_check import PAGE_LIMITS
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,13 @@ class Constants:
     routes: Routes = Routes()
     max_documents: int = MAX_UPLOAD_FILES
     max_document_bytes: int = MAX_UPLOAD_BYTES
-    max_recording_bytes: int = PAGE.size
+    max_recording_bytes: int = PAGE_LIMITS.size
     max_question_characters: int = MAX_QUESTION_CHARACTERS
     max_new_tokens: int = SETTINGS["max_new_tokens"].default
     accepted_shown: int = ACCEPTED_SHOWN
     rejected_shown: int = REJECTED_SHOWN
     max_lanes: int = MAX_PAGE_LANES
+    # A speedup of more than this times the tokens per step (tau) is a fault of the measurement.
     max_speedup_per_tau: float = MAX_PER_TAU
     # The number of the colour of a lane that is not in the registry.
     other_hue: int = len(HUES) - 1

@@ -28,7 +28,7 @@ from specrace.ui.stage.bundle import bundle
 from specrace.ui.stage.constants import Constants
 from specrace.ui.stage.parts import ASKED, BRAND, describe_methods, read_static, stage_style
 from specrace.ui.wire import ExportSettings, to_json
-from specrace.views.recording_check import PAGE, read_recording
+from specrace.views.recording_check import PAGE_LIMITS, read_recording
 from specrace.views.reel import reel_json
 
 # The recorded races of the tour, which explains drafting in five chapters (static/explanations/tour.js).
@@ -63,7 +63,7 @@ def read_recordings(paths: Sequence[Path], taken: Sequence[str] = TOUR) -> list[
     recordings: list[Recording] = []
     for path in paths:
         name = unused_name(path.stem, [*taken, *(recording.name for recording in recordings)])
-        recordings.append(Recording(name, read_recording(path, PAGE)))
+        recordings.append(Recording(name, read_recording(path, PAGE_LIMITS)))
     return recordings
 
 

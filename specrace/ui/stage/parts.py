@@ -5,7 +5,7 @@ from __future__ import annotations
 from specrace.drafters import METHODS
 from specrace.ui.server.scripts import STATIC
 from specrace.ui.wire import MethodCard
-from specrace.views.colours import hue_number, hue_style
+from specrace.views.colours import hue_index, hue_style
 
 # What the page is, in its top bar. A narrow bar leaves out the <span>.
 TAGLINE = "Ways to make a language model write faster<span>, raced on your documents</span>"
@@ -41,6 +41,6 @@ def stage_style() -> str:
 def describe_methods() -> list[MethodCard]:
     """What the stage knows about each method before a race."""
     return [
-        MethodCard(method.name, method.title, method.summary, hue_number(method.name, index))
+        MethodCard(method.name, method.title, method.summary, hue_index(method.name, index))
         for index, method in enumerate(METHODS.values())
     ]

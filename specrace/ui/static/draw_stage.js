@@ -129,5 +129,6 @@ export function drawStage({ element, props, server, watch }) {
   if (props.opens_tour) tools.tour.begin();
   else if (props.only_replay && REDUCED_MOTION.matches && props.gallery.length)
     stage.gallery.play(props.gallery[0].name, { automatic: true });
+  // The other recordings, such as the tour's, are played only on request.
   else playRecordings(stage, props.gallery.slice(0, props.num_offered), tools.tour.available);
 }

@@ -39,7 +39,8 @@ OLD = {
     "n_min": "--draft-min",
     "n_max": "--draft-max",
 }
-# common/speculative.cpp divides by the steps that had a draft; tools/server/server-context.cpp simulates on these only.
+# What the synthetic length counts, for a reader. common/speculative.cpp divides by the steps that had a draft;
+# tools/server/server-context.cpp simulates on these only.
 _CONVENTION = (
     f"The length is the mean of all steps, with the bonus token; {AT_THE_END}. llama.cpp's own mean is of the steps "
     "with a draft, and its simulation needs a draft as well."

@@ -27,7 +27,8 @@ from specrace.lab.advice.exports.base import (
 
 CORPUS_FILE = "sglang-corpus.jsonl"
 _OPTION = "--speculative-ngram-"
-# SGLang's spec_accept_length is output tokens / steps: managers/tokenizer_manager.py.
+# What the simulated length counts, for a reader. SGLang's spec_accept_length is output tokens / steps:
+# managers/tokenizer_manager.py.
 _CONVENTION = (
     f"The length is the mean of all steps, with the bonus token; {AT_THE_END}. SGLang's own spec_accept_length counts "
     "what is emitted."

@@ -12,7 +12,7 @@ from specrace.drafters import METHODS, find_method
 from specrace.lab.advice.exports.base import AS_MEASURED, IGNORED, Choice, Effect, Engine, Export
 
 SETTINGS_FILE = "specrace-settings.json"
-# Larger files are refused.
+# Larger files are refused: settings need far less.
 _MAX_BYTES = 100_000
 _HINT = "give a settings file that recommend wrote"
 

@@ -13,8 +13,10 @@ from typing import Any
 from specrace.lab.advice.exports.base import AS_MEASURED, AT_THE_END, REFUSED, SLOWER, Choice, Effect, Engine, Export
 
 FORCED = "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS"
+# How many answers the engine keeps to draft from, if its option `enable_global_pool` is on.
 POOL = "global_pool_size"
 _WHOLE = "Older releases read a forced number only if it is whole."
+# What the forced number counts, for a reader.
 _CONVENTION = f"The number is the mean of all steps, without the bonus token; {AT_THE_END}."
 TYPES = {"trtllm-ngram": "NGram", "trtllm-sa": "SA"}
 

@@ -27,8 +27,8 @@ from specrace.lab.advice.exports.base import (
 
 _SUFFIX = "suffix_decoding_"
 _ARCTIC = "vLLM refuses suffix without the package arctic-inference."
-# vllm/v1/core/sched/scheduler.py counts only steps with a draft, and before it looks for the output's end;
-# vllm/v1/sample/rejection_sampler.py applies synthetic rates to draft tokens.
+# What the synthetic rates count, for a reader. vllm/v1/core/sched/scheduler.py counts only steps with a draft, and
+# before it looks for the output's end; vllm/v1/sample/rejection_sampler.py applies synthetic rates to draft tokens.
 _CONVENTION = (
     "Rate i is the share of all steps, with a draft or without, that accept at least i draft tokens, without the bonus "
     f"token; {AT_THE_END}. vLLM's own metrics count steps with a draft only, and tokens past the end; its "

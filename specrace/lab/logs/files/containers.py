@@ -49,7 +49,7 @@ _PREFIX = re.compile(rb"\s*[^{\[\"]{1,200}\{\s*[\"']")
 # The beginning of a line of server-sent events.
 _EVENT = re.compile(rb"\s*(?:data|event): ?")
 _GIVE = f"give {READ_KINDS} with the requests and outputs"
-# How many bytes a file may unpack to if it has to be unpacked to the disk.
+# How many bytes a file may unpack to if it has to be unpacked to the disk; a guess.
 MAX_ON_DISK = 4 << 30
 # How many bytes are copied at once.
 _COPY_BYTES = 1 << 20

@@ -29,6 +29,7 @@ KeyPath = tuple[str, ...]
 _CHUNK = 1 << 16
 # The length of the longest JSON tokens that the end of the buffer may cut: an escaped surrogate pair (or -Infinity).
 _MAX_TOKEN_CHARACTERS = 12
+# How many keys and elements may lead to a row; a guess.
 _MAX_DEPTH = 12
 _BLANK = re.compile(r"[ \t\n\r\ufeff]*")
 _DECODER = json.JSONDecoder()

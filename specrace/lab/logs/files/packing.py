@@ -211,6 +211,7 @@ def open_text(raw: io.BufferedReader, name: PurePath) -> io.BufferedReader:
     first_bytes = raw.peek(HEAD_BYTES)
     refuse_unreadable(first_bytes, name)
     stream = raw
+    # (name of the kind, its decompressor); gzip, which `_Gzip` reads, has none.
     kind = next((_KINDS[magic] for magic in _KINDS if first_bytes.startswith(magic)), None)
     if kind is not None or first_bytes.startswith(_GZIP_MAGIC):
         stream = io.BufferedReader(_Gzip(raw) if kind is None else _Unpacked(raw, *kind))

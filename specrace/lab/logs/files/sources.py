@@ -21,6 +21,7 @@ from specrace.core.files import open_regular
 from specrace.lab.logs.files.kinds import LOG_SUFFIXES, ZIP_MAGICS, is_log_name
 from specrace.lab.logs.files.packing import DamagedError, check_ratio, open_text
 
+# A zip with more files is refused; a guess.
 _MAX_MEMBERS = 20_000
 # How many names of skipped files a sentence lists.
 _MAX_NAMES = 3

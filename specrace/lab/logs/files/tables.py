@@ -22,6 +22,7 @@ PARQUET_MAGIC = b"PAR1"
 # The beginning of Arrow's file format, and of a message in its stream.
 _ARROW_MAGIC = b"ARROW1"
 _ARROW_CONTINUATION = b"\xff\xff\xff\xff"
+# How many bytes of a Parquet column are read at once.
 _BUFFER = 1 << 20
 _DELIMITERS = (",", "\t", ";", "|")
 # Excel's first line that names the delimiter.
@@ -252,6 +253,7 @@ def unpack(row: Row) -> Row:
 
 def _unpack_cell(name: str, cell: str) -> Any:
     if name in _JSON_COLUMNS:
+        # JSON of any kind is accepted.
         value = parse_nested(cell, lambda _: True)
     else:
         value = parse_nested(cell, _is_exchange if name in _TEXT_COLUMNS else _is_object)

@@ -15,7 +15,7 @@ Tokens = tuple[int, ...]
 
 # Far above any real line: a file with a longer line is not a log, and must not fill the memory.
 MAX_LINE_BYTES = 16_000_000
-# How many times JSON text may be nested within JSON strings.
+# How many times JSON text may be nested within JSON strings; a guess.
 MAX_NESTED = 3
 # The beginning of messages, of parts, of a request's body or of a response: as JSON, as JSON within a JSON string, or
 # as Python's str() writes it, perhaps for a NumPy array. QUOTE stands for a quotation mark, perhaps escaped.

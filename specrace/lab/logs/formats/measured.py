@@ -15,6 +15,7 @@ from specrace.lab.logs.formats.base import Row
 CONTRADICTION = "the engine's counts of draft tokens contradict the answer or one another, so they are left out"
 # vLLM's responses do not name the engine.
 DEFAULT_ENGINE = "vLLM"
+# Bounds of what a log may say: larger counts contradict it, and longer names of engines are cut.
 MAX_COUNT = 2**31
 MAX_NAME = 60
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from specrace.lab.logs.formats.base import Row, json_or_text, parse_nested
 
+# How many objects, lists and JSON texts are opened within one another; a guess.
 MAX_DEPTH = 8
 
 
@@ -38,6 +39,7 @@ def value_at(row: Row, path: str) -> Any:
         return row[path]
     value: Any = row
     for part in path.split("."):
+        # As above, `bool` accepts everything that is not empty.
         value = parse_nested(value, bool)
         if isinstance(value, list) and part.isdigit() and int(part) < len(value):
             value = value[int(part)]

@@ -84,7 +84,7 @@ class BedrockLog(Format):
                 raise ValueError(f"{name}Json is not in the line{where}")
         request = logged["inputBodyJson"]
         if isinstance(request, dict) and "messages" in request:
-            # Claude and Nova continue an assistant message at the end of the request.
+            # Claude and Nova continue an assistant message at the end of the request; this field marks such a request.
             request = {"anthropic_version": ""} | request
         counted = read_usage({"inputTokenCount": logged.get("inputTokenCount")} | written)
         for exchange in read_exchanges(request, written["outputBodyJson"], read_label(row, "requestId")):

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from specrace.model.forward.compiled.families import LLAMA, Family, find_family, layer_kinds
 from specrace.model.forward.compiled.jit import source_checksum
-from specrace.model.forward.compiled.job import KINDS, CompiledJob
+from specrace.model.forward.compiled.job import NUMBER_KINDS, CompiledJob
 from specrace.model.forward.compiled.records import LAYER
 from specrace.model.forward.compiled.vectors import INT8
 from specrace.model.forward.masked import MaskedForward, Masks
-from specrace.model.forward.products import plain_product, quantized
+from specrace.model.forward.products import quantized, uncopied_product
 from specrace.model.forward.reach import ALL_LAYERS, EVERYTHING, Reach, layer_reaches
 from specrace.model.forward.reading import ModelReader, Reader
 from specrace.model.forward.scripted import FusedForward
@@ -130,7 +130,7 @@ class CompiledForward:
         job["activation"], job["scaling"] = self._family.activation, layers[0].self_attn.scaling
         job["model"], job["norm"] = layer_bytes.data_ptr(), self._norm(model.model.norm)
         job["head"] = self._linear(head, width, len(head.weight))
-        job["kind"], job["cache_kind"] = INT8 if self._int8 else KINDS[model.dtype], KINDS[model.dtype]
+        job["kind"], job["cache_kind"] = INT8 if self._int8 else NUMBER_KINDS[model.dtype], NUMBER_KINDS[model.dtype]
 
     def _fill_layer(self, record: Any, layer: Any, config: Any) -> None:
         """Fill in a `LAYER` record."""
@@ -198,7 +198,7 @@ def _make_reader(model: Any, family: Family) -> Reader:
     """What reads the prompts of a model of this family."""
     config, size = model.config, model.model.layers[0].self_attn.head_dim
     if family is LLAMA and layer_reaches(config) == {ALL_LAYERS: EVERYTHING}:
-        return FusedForward(model, plain_product(model.dtype), "fused TorchScript")
+        return FusedForward(model, uncopied_product(model.dtype), "fused TorchScript")
     return ModelReader(model, config.num_key_value_heads, size)
 
 
@@ -206,7 +206,7 @@ def _check_sizes(model: Any, vector_width: int) -> None:
     """Raises ValueError for a vector width of 0, an unsupported dtype, and layer widths that are not whole vectors."""
     if not vector_width:
         raise ValueError("no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX")
-    if model.dtype not in KINDS:
+    if model.dtype not in NUMBER_KINDS:
         raise ValueError(f"no compiled decoder for {str(model.dtype).removeprefix('torch.')}")
     config = model.config
     widths = (model.model.layers[0].self_attn.head_dim, config.hidden_size, config.intermediate_size)

@@ -11,12 +11,14 @@ from specrace.model.forward.compiled.records import buffer_sizes
 from specrace.model.forward.compiled.vectors import BFLOAT16, FLOAT32
 from specrace.model.forward.compiled.workers import Workers
 
-# The number formats of weights and caches.
-KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
+# dtype -> the number by which the compiled functions know the format of weights and caches.
+NUMBER_KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
 
 
 class CompiledJob:
     """A job's record, `fields`, whose tensors stay alive with this object, and buffers that grow as needed.
+
+    The fields are sizes and addresses (`records.JOB`).
 
     Two threads must not run it at the same time. `vector_width`: see `decoder.compiled_step`.
     """

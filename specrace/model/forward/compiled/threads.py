@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from specrace.model.forward.compiled.jit import compiled, lowered
 
-# How many times a thread checks the barrier counter before it yields its processor.
+# How many times a thread checks the barrier counter before it yields its processor (not tuned).
 _CHECKS = 2000
 _LONG = ir.IntType(64)
 # Functions of the C library.

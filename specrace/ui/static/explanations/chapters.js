@@ -10,9 +10,9 @@ const WIDE_ROWS = 8;
 const PHASE_NUMBERS = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
 /**
- * A part of a chapter, of `ms` ms. `view` is what it shows: "race" and "proof" of `reel`, "figure" of `bars`, "scene"
- * with the phases `from` to `to` (PHASE_NUMBERS) of `scene`, "result" of the race that was shown last. "stay" keeps
- * what the shot before has shown, and "end" waits until the visitor leaves.
+ * A part of a chapter, of `ms` ms: a guess at how long its words take to read. `view` is what it shows: "race" and
+ * "proof" of `reel`, "figure" of `bars`, "scene" with the phases `from` to `to` (PHASE_NUMBERS) of `scene`, "result" of
+ * the race that was shown last. "stay" keeps what the shot before has shown, and "end" waits until the visitor leaves.
  * @typedef {{
  *   words: string, ms: number, view: string, reel?: PlayedReel, soloLane?: string, bars?: [string, number][],
  *   scene?: any, from?: number, to?: number,

@@ -6,14 +6,15 @@ import { countOf, formatSpeedup } from "../lib/format.js";
 import { isServed } from "../lib/lanes.js";
 import { findBest } from "../stage/results.js";
 
-// How long a caption stays before that of another step may replace it; after how long one of REPEATED may return.
+// How long a caption stays before that of another step may replace it; after how long one of REPEATED may return. Both
+// are guesses, not tuned.
 const CAPTION_MS = 4200;
 const REPEAT_MS = 16_000;
 const REPEATED = new Set(["accepted", "all", "copied"]);
 
 // [key, describe]: `describe` gets what a lane's latest frame shows, and returns a caption, or a falsy value if the
 // caption does not apply. Of two captions that apply, the earlier one is preferred. Those about speed wait for some
-// steps, because the speedup of the first few says little.
+// steps, because the speedup of the first few says little; the numbers of steps are guesses.
 /** @type {[string, (seen: Record<string, any>) => any][]} */
 const CAPTIONS = [
   [

@@ -1,5 +1,6 @@
-// The layout of a scene in a picture of fixed size: text in lines, and the draft tree in bands of columns. A token's
-// `label` is its text as it is drawn; a node's `tag` is the model's own token after it, drawn below the node.
+// The layout of a scene in a picture of fixed size: text in lines, and the draft tree in bands of columns. A scene is
+// all that the pictures of one step show (scenes.js). A token's `label` is its text as it is drawn; a node's `tag` is
+// the model's own token after it, drawn below the node.
 import { shorten } from "../lib/format.js";
 import { visibleText } from "../lib/pieces.js";
 import { chooseNodes, nodeKinds } from "../inspector/tree.js";
@@ -97,18 +98,19 @@ export function isRightToLeft(text) {
 // Sets placed tokens from right to left. Neighbours in a left-to-right script, such as the words of an English name,
 // keep their order.
 function mirror(tokens, width) {
-  let run = [];
+  let neighbours = [];
   const turn = (left, right, list) => {
     for (const token of list) token.x = left + right - token.x - token.width;
   };
   turn(0, width, tokens);
   for (const [index, token] of tokens.entries()) {
-    run.push(token);
+    neighbours.push(token);
     const next = tokens[index + 1];
     if (next?.line === token.line && [token, next].every(({ text }) => LEFT_TO_RIGHT.test(text))) continue;
-    // All tokens are mirrored already, so the last one of the run is at its left end.
-    turn(run.at(-1).x, run[0].x + run[0].width, run.length > 1 ? run : []);
-    run = [];
+    // All tokens are mirrored already, so the last of the neighbours is at their left end.
+    const [first, last] = [neighbours[0], neighbours.at(-1)];
+    turn(last.x, first.x + first.width, neighbours.length > 1 ? neighbours : []);
+    neighbours = [];
   }
 }
 
@@ -116,8 +118,8 @@ function startsWord({ text, apart }) {
   return Boolean(apart) || /^\s/.test(text);
 }
 
-// Sets the text above the tree in at most `maxLines` lines: the text so far, the pending token and what the step adds.
-// If that does not fit, cuts its beginning.
+// Sets the text above the tree in at most `maxLines` lines: the text so far (`written`), the pending token and what the
+// step adds: the accepted tokens (`run`) and the bonus token. If that does not fit, cuts its beginning.
 export function flowStrip(scene, width, maxLines) {
   const framed = { pad: 2 * PAD_PX, apart: true };
   const all = scene.written.filter(Boolean).map((text) => ({ text, kind: "written" }));

@@ -10,7 +10,8 @@ const EDGE_PX = 9;
 // From the top of a box to the baseline of its text.
 const BASELINE_PX = 33;
 
-// When draft token `index` of `count` starts to move and when it lands, as shares of the draft phase.
+// When draft token `index` of `count` starts to move and when it lands, as shares of the draft phase. These shares, and
+// those below, are guesses at what looks well.
 export function landing(index, count) {
   const start = 0.05 + (0.55 * index) / count;
   return [start, start + 0.34];

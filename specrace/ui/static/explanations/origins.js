@@ -159,7 +159,7 @@ function listNodes({ pieces }, nodes) {
 function rowsFromNotes(event, nodes) {
   const { tokens, parents } = event.tree;
   const unlinked = new Set(nodes);
-  // The rows of a window come last.
+  // The rows of lookahead's window, its guesses at later positions, come last.
   const rows = [...(event.note?.rows ?? [])].sort(
     (a, b) => Number(a.group === "Window") - Number(b.group === "Window"),
   );

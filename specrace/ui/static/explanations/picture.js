@@ -1,4 +1,5 @@
-// Draws one moment of a scene as an SVG picture, which depends only on the scene, the layout, the time and the colours.
+// Draws one moment of a scene, that is of one step in slow motion (scenes.js), as an SVG picture, which depends only on
+// the scene, the layout, the time and the colours.
 // Its style is in its attributes, not in a style sheet, so that it looks the same when it is saved as a file.
 import { svg } from "../lib/dom.js";
 import { breakLines, flow, flowStrip, FONT, measure, PAD_PX, placeTree, SIZE } from "./layout.js";

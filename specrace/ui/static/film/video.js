@@ -12,6 +12,7 @@ const TYPES = [
   "video/webm",
   "video/mp4",
 ];
+// Common values, not tuned.
 const FRAMES_PER_SECOND = 30;
 const BITS_PER_SECOND = 6_000_000;
 // How long the last picture stays: two frames of the video.

@@ -18,7 +18,8 @@ export const NODE_WORDS = {
   bonus: "the model's own token, one a step",
 };
 
-// For every node of a step's tree, its kind: a key of NODE_WORDS.
+// For every node of a step's tree, its kind: a key of NODE_WORDS. `checked_nodes`, which only rejection sampling in
+// trees has, are the nodes that it tried.
 /** @param {Step} event */
 export function nodeKinds(event) {
   const { parents } = event.tree;

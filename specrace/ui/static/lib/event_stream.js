@@ -15,6 +15,7 @@ export class RaceReceiver {
   }
 
   reset() {
+    // The latest race, 0 before the first; and the latest that the page has given up, -1 if none.
     this.race = 0;
     this.abandonedRace = -1;
     // Whether the race has ended. Only its figures over several runs may still arrive.

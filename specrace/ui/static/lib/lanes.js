@@ -54,6 +54,7 @@ function assignHues(lanes) {
   const ownHues = lanes.map((lane) => Number(hueOf(lane)));
   const taken = new Set(ownHues);
   const used = new Set();
+  // Not hue 0, which is vanilla's. The last one, `other_hue`, is also that of lanes without a method.
   const choices = Array.from({ length: CONSTANTS.other_hue }, (_, index) => index + 1);
   for (const [index, { lane }] of lanes.entries()) {
     const own = ownHues[index];

@@ -1,4 +1,6 @@
 // Schedules small changes of the page, so that they are made together with the next picture of a race.
+
+// Longer than the time between two pictures of a replay, shorter than that of a live race (player.js); not tuned.
 const GRACE_MS = 60;
 export const REDUCED_MOTION = matchMedia("(prefers-reduced-motion: reduce)");
 

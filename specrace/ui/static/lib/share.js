@@ -29,6 +29,7 @@ export function nameFile(question, ending = "jsonl") {
 // A race as a recording: its events as JSON, a line each.
 /** @param {PlayedReel} reel */
 function toRecording(reel) {
+  // `again` is the event with the figures of further runs.
   const again = reel.again ? [reel.again] : [];
   const events = [reel.started, ...reel.steps.map((step) => step.event), reel.finished, ...again];
   return new Blob([events.map((event) => `${JSON.stringify(event)}\n`).join("")], { type: "application/jsonl" });

@@ -62,7 +62,8 @@ export interface Constants {
 
 /**
  * Where a lane first differs from vanilla: the target's two best tokens there, and the gap between them.
- * The gap is in logits; under sampling it is in logits over temperature, plus noise.
+ * The gap is in logits; under sampling it is in logits over temperature, plus the noise that makes the draw
+ * (`specrace.model.sampling`).
  */
 export interface Difference {
   position: number;
@@ -150,7 +151,7 @@ export interface FrameChanges {
   counts?: [number, number, number, number];
 }
 
-/** The start of a race: that part of its reel, as JSON (`views.reel`). */
+/** The start of a race: that part of its reel, the JSON that the page plays (`views.reel`). */
 export interface HeadMessage {
   kind: "head";
   race: number;
@@ -164,7 +165,8 @@ export interface HeadPart {
 }
 
 /**
- * A lane's state, and its text since its last frame (`runs`). `sources` counts its tokens by origin.
+ * A lane's state, and its text since its last frame: `runs` are pieces of text, not runs of the race.
+ * `sources` counts its tokens by origin; see `frames`.
  * `draft` is None before the first step, and in a server's lane whose chunks are not steps. `sources` is empty in a
  * server's lane, because no server tells where its drafts come from.
  */
@@ -180,12 +182,13 @@ export interface LaneFrame {
 }
 
 /**
- * A lane before its first step; `verifier` is "match" or "rejection".
- * `build_ms`: the time to build the drafter's tables for this request, which is on the lane's clock. `shared_ms`: the
- * time spent so far on tables of the documents and of earlier answers, which a server would build once for all
- * requests. `prefill_ms`: the time in which a draft model read the prompt, or a server answered with its first token.
- * These two times are on no clock, like the target's prefill. `served`: not None if a server decoded it. `reference`:
- * the server's lane with which this lane is compared, itself if it is that lane; "" if it is compared with vanilla.
+ * A lane before its first step; `num_draft` is the most draft tokens of a step.
+ * `verifier`: "match" or "rejection". `build_ms`: the time to build the drafter's tables for this request, which is on
+ * the lane's clock. `shared_ms`: the time spent so far on tables of the documents and of earlier answers, which a
+ * server would build once for all requests. `prefill_ms`: the time in which a draft model read the prompt, or a server
+ * answered with its first token. These two times are on no clock, like the target's prefill. `served`: not None if a
+ * server decoded it. `reference`: the server's lane with which this lane is compared, itself if it is that lane; "" if
+ * it is compared with vanilla.
  */
 export interface LaneInfo {
   lane: string;
@@ -200,7 +203,10 @@ export interface LaneInfo {
   reference: string;
 }
 
-/** A lane's figures so far, or at the end; `ms` is the time on the lane's own clock. */
+/**
+ * A lane's figures so far, or at the end; `ms` is the time on the lane's own clock, `tau` the tokens per step.
+ * `accepted` and `drafted` count draft tokens.
+ */
 export interface LaneMeters {
   speedup: number;
   tokens_per_s: number;
@@ -214,6 +220,7 @@ export interface LaneMeters {
 
 /**
  * A lane's final metrics. `note`: why the lane was not compared with vanilla.
+ * `tau`: tokens per step. `loop_tokens`: the length of the loop in which the output ends; 0 if it ends in none.
  * Of a lane that a server decoded, `speedup` is 0, because its time is not race time, and figures that the server did
  * not report are 0, too. `differs_at`: the first token that differs from the lane's reference, if that is not vanilla;
  * in a text without token ids, the first character.
@@ -309,6 +316,7 @@ export interface LogGroup {
  * `emitted`[i]: steps that emitted i tokens. `drafted`[i]: steps whose draft was deeper than i tokens. `accepted`[i]:
  * steps that accepted more than i. `tau_low` to `tau_high`: the interval of the tokens per step. `tenths`: for each
  * tenth of the outputs its steps, those whose draft was rejected at its first token, and those without a draft.
+ * `scored`: "whole", or which part of the method can be scored without its model.
  */
 export interface LogLane {
   lane: string;
@@ -397,9 +405,10 @@ export interface NoteMessage {
 }
 
 /**
- * Tokens under the heading `group`, for example a row of a window or the likeliest continuations.
- * `counts` has one entry for each token or is empty; `after` is the context under which the row was found. `pieces`,
- * the text of each token, and `after_text`, the text of `after`, are filled in by a caller that has the tokenizer.
+ * Tokens with a `label`, for example a row of a window or the likeliest continuations.
+ * `group`: the heading above all rows with the same group. `counts` has one entry for each token or is empty; `after`
+ * is the context under which the row was found. `pieces`, the text of each token, and `after_text`, the text of
+ * `after`, are filled in by a caller that has the tokenizer.
  */
 export interface NoteRow {
   group: string;
@@ -477,8 +486,8 @@ export interface RaceCard {
 
 /**
  * A race's description: the question, the model, the lanes, the passages. A fact that was not recorded is None.
- * `thinking`: "on" if the model was asked to think. `thoughts`: the marks before and after the thoughts in a text; the
- * first is "" if a text begins with thoughts.
+ * `engine`: how forwards ran, such as "CUDA graphs". `thinking`: "on" if the model was asked to think. `thoughts`: the
+ * marks before and after the thoughts in a text; the first is "" if a text begins with thoughts.
  */
 export interface RaceHead {
   question: string | null;

@@ -17,7 +17,7 @@ export function nameRequest({ id, number, category }) {
 }
 
 /**
- * The frames that a pane shows for a lane on a request.
+ * The frames that a pane shows for a lane on a request, whose steps are [accepted, drafted, texts of rejected tokens].
  * @param {Pick<LogRequest, "lanes" | "texts" | "tokens" | "looping">} request
  * @param {number} laneIndex
  */

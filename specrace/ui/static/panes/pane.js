@@ -9,7 +9,7 @@ import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified, fitPie
 import { TOOLTIPS, laneTooltip } from "../lib/tooltips.js";
 import { REDUCED_MOTION, schedule, cancel } from "../lib/motion.js";
 
-// How long a draft is shown before its verdict.
+// How long a draft is shown before its verdict. This and the times below are guesses, not tuned.
 const PROPOSED_MS = 70;
 // The shortest time between two drafts, and the same if the visitor prefers reduced motion.
 const DRAFT_MS = 200;
@@ -21,7 +21,8 @@ const MIN_LINE = 1.4;
 // A low pane has smaller letters, down to this size in pixels, rather than fewer lines.
 const WANTED_LINES = 3;
 const MIN_LETTER = 15.5;
-const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
+// The sign before a badge, by its state. "law": the lane samples from vanilla's distribution.
+const BADGE_SIGNS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 
 // The part of a badge that fits into a narrow pane's head. An unfinished comparison keeps the words that say so, and a
 // comparison with a server keeps the server's name.
@@ -114,6 +115,7 @@ export class Pane {
     this.counts = make("span", "counts", "", TOOLTIPS.counts);
     foot.append(this.label, this.draft, this.rest, this.counts);
     this.node.append(head, this.text, foot);
+    // The step whose draft was shown last; -1: none.
     this.draftStep = -1;
     this.marks = marks;
     this.hasThought = false;
@@ -126,8 +128,8 @@ export class Pane {
   fit() {
     const height = this.text.clientHeight - parseFloat(getComputedStyle(this.text).paddingBottom);
     const letter = height / WANTED_LINES / MIN_LINE;
-    if (letter >= MIN_LETTER) this.text.style.setProperty("--most", `${letter}px`);
-    else this.text.style.removeProperty("--most");
+    if (letter >= MIN_LETTER) this.text.style.setProperty("--max-letter", `${letter}px`);
+    else this.text.style.removeProperty("--max-letter");
     const size = parseFloat(getComputedStyle(this.body).fontSize);
     // The tolerance is for letters of which exactly three lines fit, whose size is rounded.
     const lines = Math.floor(height / (MIN_LINE * size) + 0.01);
@@ -213,10 +215,10 @@ export class Pane {
     this.badgeText = text;
     this.node.dataset.badge = state;
     const short = shortBadge(text);
-    const mark = MARKS[state] && `${MARKS[state]} `;
+    const sign = BADGE_SIGNS[state] && `${BADGE_SIGNS[state]} `;
     const [before, after = ""] = short ? text.split(short) : [""];
     this.badge.replaceChildren(
-      mark,
+      sign,
       make("span", "more", before),
       make("span", "word", short),
       make("span", "more", after),

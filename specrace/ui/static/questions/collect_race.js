@@ -41,6 +41,7 @@ export function collectRace(key, onNote, signal) {
     /** @param {EndPart} end */
     function finish(end) {
       if (end.phase === "stopped") settle(reject, new Error(ENDED_ELSEWHERE));
+      // The page does not play this race, so its number does not matter.
       else settle(resolve, { reel: { race: 0, ...head, steps, ...end } });
     }
   });

@@ -1,6 +1,7 @@
 // Reads a list of questions: typed text, one question a line, or a file (.txt, .csv, .tsv, .jsonl).
 import { CONSTANTS } from "../lib/constants.js";
 
+// The limits of a list are guesses at what a visitor may want. A race takes seconds, and the browser keeps all of them.
 export const MAX_QUESTIONS = 100;
 const MAX_CHARACTERS = CONSTANTS.max_question_characters;
 const MAX_FILE_BYTES = 1_000_000;

@@ -4,8 +4,8 @@ import { make } from "../lib/dom.js";
 import { formatTime, rankingSpeedup, formatSpeedup } from "../lib/format.js";
 import { TOOLTIPS } from "../lib/tooltips.js";
 
-// [heading, a row's text, tooltip]. `most`: the largest number of draft tokens in a step of the lane.
-/** @type {[string, (row: ResultRow & { most?: number }) => string, string][]} */
+// [heading, a row's text, tooltip]. `maxDraft`: the largest number of draft tokens in a step of the lane.
+/** @type {[string, (row: ResultRow & { maxDraft?: number }) => string, string][]} */
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
   ["Speedup", (row) => (row.measured ? "–" : formatSpeedup(row.speedup)), TOOLTIPS.speedup],
@@ -15,7 +15,11 @@ const COLUMNS = [
   [
     "Drafted a step",
     (row) =>
-      known(row, row.drafted && row.steps, `${row.drafted_per_step.toFixed(1)}${row.most ? ` of ${row.most}` : ""}`),
+      known(
+        row,
+        row.drafted && row.steps,
+        `${row.drafted_per_step.toFixed(1)}${row.maxDraft ? ` of ${row.maxDraft}` : ""}`,
+      ),
     "Draft tokens per step, on average, of the most that a draft may have.",
   ],
   ["Steps", (row) => known(row, row.steps, String(row.steps)), "Forward passes of the model."],
@@ -110,7 +114,8 @@ export function showResults(host, rows, why, race) {
     const line = make("tr", rankingSpeedup(row) === best ? "best" : "");
     line.dataset.lane = row.lane;
     line.dataset.badge = row.badge[0];
-    for (const [, text] of COLUMNS) line.append(make("td", "", text({ ...row, most: race.lanes[index].num_draft })));
+    for (const [, text] of COLUMNS)
+      line.append(make("td", "", text({ ...row, maxDraft: race.lanes[index].num_draft })));
     body.append(line);
   });
   const section = make("thead");

@@ -328,7 +328,7 @@ export class Stage {
     this.setMode("idle");
     Object.assign(this.node.dataset, { phase: "idle", recorded: String(Boolean(reel.head.date)) });
     this.reel = reel;
-    this.drawHead(reel.head, 1, reel.head.date);
+    this.drawHead(reel.head, 1, reel.head.date); // any total: the next line sets the right one
     this.placeFinish();
     this.player.load(reel);
     this.guess.close();

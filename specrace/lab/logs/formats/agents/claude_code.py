@@ -49,7 +49,7 @@ _ATTACHED = (
 )
 # In no text do tokens have more characters than this on average.
 _CHARACTERS_PER_TOKEN = 8
-# How many replaced results are remembered.
+# How many replaced results are remembered; a guess.
 _MAX_REPLACED = 10_000
 # The types of lines that have a place in the chain of parents.
 _LINKED = ("user", "assistant", "system", "attachment", "progress")

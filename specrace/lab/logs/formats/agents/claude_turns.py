@@ -8,10 +8,10 @@ from typing import Any
 from specrace.lab.logs.formats.agents.sessions import digest_of, extend, size_of
 from specrace.lab.logs.formats.base import Message, Usage
 
-# How much memory a line's link takes, as a number of characters of text.
+# How much memory a line's link takes, as a number of characters of text; an estimate.
 _LINK_SIZE = 300
 _CLEARED = "[Old tool result content cleared]"
-# How many conversations may have responses that still grow.
+# How many conversations may have responses that still grow; a guess. The oldest is closed.
 _MAX_GROWING = 64
 
 # What identifies a response: (session, message id, the turn before it).

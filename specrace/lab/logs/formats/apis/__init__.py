@@ -14,7 +14,7 @@ from specrace.lab.logs.formats.outcomes import require_text_of_model
 
 __all__ = ["looks_like_answers", "looks_like_request", "read_exchanges"]
 
-# How many objects deep a response is searched for edits of its prompt.
+# How many objects deep a response is searched for edits of its prompt; a guess.
 _MAX_DEPTH = 4
 _ANSWERED = "the logged request ends with the answer itself, which was left out of the prompt"
 _FINISHED_TURN = (
@@ -55,6 +55,7 @@ def read_exchanges(request: Any, response: Any, name: str, category: str = "") -
 def _require_unedited(response: Any, depth: int = 0) -> None:
     """Raise ValueError if Anthropic's server left out parts of the prompt before the model read it."""
     if isinstance(response, str) and "applied_edits" in response:
+        # `bool` accepts every object and list that is not empty.
         response = parse_events(response) or parse_nested(response, bool)
     if isinstance(response, list) and is_stream(response):
         # As an object, whose values the loop below searches.
@@ -112,6 +113,7 @@ def _prompt_and_output(request: Request, answer: Answer) -> tuple[Tokens | str |
         if answer.ids is None:
             raise ValueError("the prompt is token ids and the output is not; log both in the same way")
         return prompt, answer.ids
+    # An empty output means that the response has ids only.
     if not output:
         raise ValueError("the output is token ids and the prompt is not; log both in the same way")
     if isinstance(prompt, list):

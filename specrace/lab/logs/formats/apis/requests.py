@@ -65,6 +65,7 @@ _BESIDE = {
     *("model", "max_tokens", "max_new_tokens", "max_output_tokens", "temperature", "stream", "stop"),
     *_NESTED_PARAMETERS,
 }
+# How many of `_WRAPPERS` may lie within one another; a guess.
 _MAX_WRAPPERS = 4
 # A field of a request whose prompt is not all in the log as text -> the reason in words.
 _ELSEWHERE = {

@@ -10,6 +10,7 @@ from specrace.lab.logs.formats.base import Row, parse_nested
 
 # Fields in which gateways and logs wrap a response.
 WRAPPERS = ("body", "response", "response_body", "result", "json", "data", "raw", "out")
+# How many of them may lie within one another; a guess.
 MAX_WRAPPERS = 4
 # Fields that hold the text of an answer, and those that hold a list of answers.
 TEXTS = ("generated_text", "generation", "completion", "outputText", "output_text", "response", "text", "answer")

@@ -32,6 +32,7 @@ _EVENTS = re.compile(
 )
 # An object in the first line, and more lines after it.
 _OBJECT_LINES = re.compile(r"\s*\{[^\r\n]*\}[ \t]*[\r\n]\s*\S")
+# A text with fewer words, in a field of an unknown name, is not what a model wrote.
 _MIN_WORDS = 4
 _NOT_DATA = ("event:", "id:", "retry:", ":")
 # Marks a line that is no event, so that the stream is recognised as one, and `join_stream` refuses it.
