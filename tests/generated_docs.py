@@ -95,7 +95,7 @@ def options(*lanes: str) -> str:
 
 
 def settings() -> str:
-    """A table of the settings of a race, with their bounds on the page."""
+    """A table of the settings of a race, with their bounds on the page; only those that a link can carry."""
     rows = [(setting.label, setting.range(shared=True), setting.help) for setting in SETTINGS.values() if setting.link]
     return table(("setting", "on the page", "meaning"), rows)
 
@@ -109,8 +109,10 @@ def lanes(*engines: str) -> str:
             rows.append((link, method.summary))
         elif not engines and not method.twin_of:
             size = str(method.budget("cuda", method.defaults("cuda")))
-            follows_options = callable(method.num_draft) and "num_draft" not in method.accelerator
-            rows.append((link, method.summary, f"{size}, changes with its options" if follows_options else size))
+            # A draft size that is a function follows from the options.
+            words = f"{size}, changes with its options" if callable(method.num_draft) else size
+            rows.append((link, method.summary, words))
+    # The rows of engines' drafters have no draft size.
     return table(("lane, its file", "what it does", "draft size on a GPU")[: 2 if engines else 3], rows)
 
 

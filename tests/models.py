@@ -53,10 +53,10 @@ _ARCHITECTURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "gpt2": (GPT2Config, GPT2LMHeadModel, {"n_inner": 32}),
     "gpt-neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"intermediate_size": 32}),
 }
-# The architectures with which every lane is tested.
+# The architectures with which every lane is tested. Gemma 3, with its short window, has tests of its own.
 ARCHITECTURES = tuple(name for name in _ARCHITECTURES if name != "gemma3")
-# Changes that let a model of the Llama family run in the compiled decoder.
-WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
+# Changes that let a tiny model run in the compiled decoder: its vectors, of up to 16 numbers, must divide all widths.
+COMPILABLE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
 
 
 def byte_tokenizer(size: int = 300, texts: list[str] = test_detokenize.TEXTS[:1]) -> PreTrainedTokenizerFast:
@@ -110,6 +110,7 @@ def assert_same_scores(target: Target, plain: Target, name: str, atol: float) ->
     """Assert equal logits and caches, up to rounding, after each of eight steps with random trees of any size."""
     rng = random.Random(name)
     text = list(random_prompt(rng))
+    # The KV caches, with room for more tokens than the steps keep.
     store, plain_store = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
     for size in (0, 1, 6, 2, 0, 15, 20, 40):
         tree = random_tree(rng, text[-1], size)
@@ -137,8 +138,8 @@ def write_shape(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
 
 
-def write_source(target: Target, file: Path, *, vocabulary: int | None = None, architecture: str = "llama") -> None:
-    """Write a GGUF file like those in a model's folder, in the target's shape, with all weights zero."""
+def write_zero_gguf(target: Target, file: Path, *, vocabulary: int | None = None, architecture: str = "llama") -> None:
+    """Write a GGUF file in the target's shape, with all weights zero: as the file from which the target was loaded."""
     config, writer = target.config, gguf.GGUFWriter(file, architecture)
     vocabulary = vocabulary or target.vocab_size
     write_shape(writer, config)
@@ -146,7 +147,7 @@ def write_source(target: Target, file: Path, *, vocabulary: int | None = None, a
     writer.add_file_type(0)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
-    writer.add_token_list([chr(97 + number) for number in range(vocabulary)])
+    writer.add_token_list([chr(97 + token) for token in range(vocabulary)])
     writer.add_token_types([gguf.TokenType.NORMAL] * vocabulary)
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(min(target.eos_ids))

@@ -59,7 +59,10 @@ def run_lane(
 
 
 class FunctionSession:
-    """A session whose target is a function of all tokens so far: no model, no rounding."""
+    """A session whose target is a function of all tokens so far: no model, no rounding.
+
+    `kept`: the text so far without the pending token, which is the root of the next tree.
+    """
 
     def __init__(self, prompt: Sequence[int], next_token: NextToken) -> None:
         self.kept = list(prompt[:-1])
@@ -219,6 +222,7 @@ class FunctionTarget:
         return FunctionSession(tokens, self.next_token)
 
     def draft_models(self) -> tuple[DraftModel, ...]:
+        # As many as any lane can draft with.
         return (self.drafting,) * 4
 
     def head(self, lane: str) -> Head | None:
@@ -228,6 +232,7 @@ class FunctionTarget:
         return CopyingHead()
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
+        """The function's token with any other one, and any gap between their scores."""
         self.used_params.append(params)
         return (self.next_token(tokens), 0), 0.25
 
@@ -247,6 +252,7 @@ class FunctionTarget:
         """Nothing to measure: a function moves no bytes."""
 
     def step_limit_ms(self, columns: float, rows: float) -> float:
+        """Any figure that grows with the text (`columns` of the KV cache) and with the tree (`rows`)."""
         return 1e-3 * (columns + rows)
 
 
@@ -392,7 +398,7 @@ class PromptedCopyingModel:
 class CopyingHead:
     """A head that guesses the token that followed in the prompt and, half as likely, the token with the next id.
 
-    `masked`: its sessions say how many masks a tree gets, which this head does not need.
+    `masked`: its sessions have the interface of a head that drafts by masks, extra rows of the target's forward.
     """
 
     levels = (0,)
@@ -419,7 +425,9 @@ class PromptedCopyingHead:
 class CopyingHeadSession:
     """A lane's copying head; it checks that a path's parent was asked before."""
 
-    depth, room, levels_per_forward = 1 << 30, 1 << 20, 1
+    # No limits; one forward for each depth of a tree.
+    depth, room, depths_per_forward = 1 << 30, 1 << 20, 1
+    # No similar token, and `position` is -1: this head reads no states (see `PlacingHeadSession`).
     nearest = None
 
     def __init__(self, prompt: tuple[int, ...], vocab: int = VOCAB) -> None:
@@ -448,7 +456,7 @@ class CopyingHeadSession:
 
 
 class MaskedCopyingSession(CopyingHeadSession):
-    """A copying head with the interface of masks."""
+    """A copying head with the interface of masks (`MaskingHeadSession`); it guesses without any."""
 
     num_masks = 0
 
@@ -456,7 +464,7 @@ class MaskedCopyingSession(CopyingHeadSession):
 def inputs(prompt: Sequence[int], **values: Any) -> DrafterInputs:
     """DrafterInputs over a small vocabulary, with draft models and a head, so that any drafter can be built.
 
-    There are four draft models, all of them `draft_model`; none if that is None.
+    There are four draft models, as many as any lane can draft with, all of them `draft_model`; none if that is None.
     """
     drafting = values.pop("draft_model", CopyingModel())
     draft_models = tuple(drafting.after(prompt) for _ in range(4)) if drafting else ()

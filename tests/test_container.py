@@ -62,6 +62,7 @@ def test_the_container_has_the_pinned_torch() -> None:
     assert pinned and any(f"{pinned[0]}+cpu" in variables for name, variables in LINES if name == "ENV")
 
 
+# A server that still loads its model is healthy: the container must not be restarted.
 @pytest.mark.parametrize(("status", "code"), [("ready", 0), ("loading", 0), ("failed", 1)])
 def test_the_health_check_asks_the_server_and_no_proxy(status: str, code: int) -> None:
     class Handler(BaseHTTPRequestHandler):
@@ -79,6 +80,7 @@ def test_the_health_check_asks_the_server_and_no_proxy(status: str, code: int) -
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         script = check[2].replace(":7860/", f":{server.server_port}/")
+        # A proxy that nobody can reach: 192.0.2.0/24 is reserved for examples.
         environment = os.environ | {"http_proxy": "http://192.0.2.1:9", "no_proxy": ""}
         assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == code
 

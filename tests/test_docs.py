@@ -271,6 +271,7 @@ def test_python_runs(page: Path, small_workbench: Workbench, monkeypatch: pytest
 
 
 def test_the_new_drafter_is_listed(small_workbench: Workbench) -> None:
+    """docs/new-drafter.md writes a drafter `echo` and registers it, until the patch ends."""
     with pytest.MonkeyPatch.context() as patch:
         test_python_runs(DOCS / "new-drafter.md", small_workbench, patch)
         option = METHODS["echo"].options[0]
@@ -395,6 +396,7 @@ def files_below(name: str) -> list[Path]:
 @pytest.mark.parametrize("pattern", BANNED_PHRASES)
 def test_banned_phrases_do_not_come_back(pattern: str) -> None:
     files = [file for name in BANNED_PHRASES[pattern] for file in files_below(name)]
+    # Otherwise a wrong name in BANNED_PHRASES would make the test pass.
     assert len(files) > len(PAGES) / 2
     matching = [str(file.relative_to(ROOT)) for file in files if re.search(pattern, file.read_text(encoding="utf-8"))]
     assert matching == []

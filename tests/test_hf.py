@@ -58,20 +58,25 @@ class Rows(Sequence[torch.Tensor]):
     def __len__(self) -> int:
         return NUM_PROMPTS
 
-    def __getitem__(self, number: Any) -> Any:
-        return self._make(range(NUM_PROMPTS)[number])
+    def __getitem__(self, index: Any) -> Any:
+        # The range raises IndexError past the end, which ends a loop over the rows.
+        return self._make(range(NUM_PROMPTS)[index])
 
 
 @pytest.fixture(scope="module")
 def prompts(bundled: Workbench) -> Rows:
-    """Prompts as the app builds them: each question that ships, after its nearest or second nearest passage."""
+    """Prompts as the app builds them: the questions that ship, each after its nearest passage.
+
+    If there were more prompts than questions, these would come again after their second nearest passage.
+    """
     questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     retrieve = functools.cache(bundled.retrieve)
 
-    def build(number: int) -> torch.Tensor:
-        rank, index = divmod(number, len(questions))
-        passages = retrieve(questions[index], 2)[rank : rank + 1]
-        return torch.tensor([build_prompt(bundled.target.tokenizer, questions[index], passages).tokens])
+    def build(index: int) -> torch.Tensor:
+        rank, question_index = divmod(index, len(questions))
+        question = questions[question_index]
+        passages = retrieve(question, 2)[rank : rank + 1]
+        return torch.tensor([build_prompt(bundled.target.tokenizer, question, passages).tokens])
 
     return Rows(build)
 
@@ -79,7 +84,7 @@ def prompts(bundled: Workbench) -> Rows:
 @pytest.fixture(scope="module")
 def greedy_outputs(model: Any, prompts: Rows) -> Rows:
     """The outputs of transformers' own `generate`."""
-    return Rows(lambda number: model.generate(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False))
+    return Rows(lambda index: model.generate(prompts[index], max_new_tokens=NEW_TOKENS, do_sample=False))
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +111,7 @@ def test_outputs_equal_those_of_greedy_generate(our_generate: Generate, prompts:
 def test_every_method_prints_the_output_of_greedy_generate(
     model: Any, our_generate: Generate, prompts: Rows, greedy_outputs: Rows, method: str, tmp_path: Path
 ) -> None:
+    # With the vocabulary and the context of the bundled model, for which it drafts.
     smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
     writers = {
         "block": folders.block,
@@ -130,16 +136,16 @@ def test_drafts_save_forwards_and_options_reach_the_drafter(
     our_generate(prompts[0], max_new_tokens=1, do_sample=False)
     hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
     # An answer of full length quotes a passage; in a short one, no drafter saves much.
-    number = next(
+    index = next(
         candidate
         for candidate in range(NUM_PROMPTS)
         if greedy_outputs[candidate].shape[1] - prompts[candidate].shape[1] == NEW_TOKENS
     )
-    expected = greedy_outputs[number].tolist()
+    expected = greedy_outputs[index].tolist()
 
     def forwards(**options: Any) -> int:
         calls.clear()
-        assert our_generate(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False, **options).tolist() == expected
+        assert our_generate(prompts[index], max_new_tokens=NEW_TOKENS, do_sample=False, **options).tolist() == expected
         return len(calls)
 
     try:
@@ -147,6 +153,7 @@ def test_drafts_save_forwards_and_options_reach_the_drafter(
         trie = forwards(method="trie", num_draft=16)
         assert forwards(method="trie", num_draft=0) == vanilla > 1.5 * trie
         assert trie <= forwards(method="trie", num_draft=16, options={"n": 2}) < vanilla
+        # Forwards over 1, 2 and 64 rows, and their costs: with drafts this dear, few are worth it.
         steep_curve = CostCurve((1, 2, 64), (1.0, 20.0, 1000.0))
         assert trie < forwards(method="trie", curve=steep_curve) < vanilla
     finally:
@@ -249,10 +256,12 @@ def test_a_streamer_receives_the_same_as_from_generate(model: Any, our_generate:
     stopped = RecordingStreamer()
     criteria = StoppingCriteriaList([StopAtLength(ids.shape[1] + 3)])
     our_generate(ids, streamer=stopped, stopping_criteria=criteria, **arguments)
+    # The prompt, and the three tokens up to the stop.
     assert stopped.received == [*passed.received[:4], "end"]
 
 
 def test_sampling_is_reproducible_and_every_method_gives_the_same_sample(our_generate: Generate, prompts: Rows) -> None:
+    # The bundled model is so sure of its answers that only at a high temperature seeds give different ones.
     arguments = {"max_new_tokens": 24, "do_sample": True, "temperature": 9.0, "top_p": 0.95, "top_k": 40}
 
     def sample(seed: int | None, method: str = "trie") -> list[int]:
@@ -291,6 +300,8 @@ def test_samples_are_distributed_as_in_generate() -> None:
 
 
 def test_warpers_become_sampling_params() -> None:
+    """SamplingParams has the fields temperature, top_p, top_k, seed; warpers in another order are refused."""
+
     def params(*processors: Any, samples: bool = True) -> SamplingParams:
         return hf._sampling_params(processors, samples, 5)
 
@@ -449,6 +460,7 @@ def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(our_generate: Gener
     )
     try:
         our_generate(prompts[0], **arguments, curve=steep_curve)
+        # The prefill reads all tokens but the last, which is the root of the first step's tree.
         assert rows[0] == prompts[0].shape[1] - 1 and set(rows[1:]) == {1}
         rows.clear()
         our_generate(prompts[0], **arguments)

@@ -19,13 +19,14 @@ from specrace.ui.loading import loader
 from specrace.workbench import Workbench
 from tests.models import tiny_target
 
+# With `warm`, recycling's table starts from the bigrams of the prompt and of past outputs, else it starts empty.
 SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=24, num_draft=8, options={"recycling": {"warm": True}})
 QUESTION, OTHER_QUESTION = "Why does bread rise?", "What causes the tides?"
 
 
 def ask(workbench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneResult], list[int]]:
-    """Race once; return how many past outputs the race had, its results, and vanilla's tokens."""
-    started, *steps, finished = workbench.ask(RaceRequest(question, SPEC, 1))
+    """Race once, with one passage; return how many past outputs the race had, its results, and vanilla's tokens."""
+    started, *steps, finished = workbench.ask(RaceRequest(question, SPEC, passages=1))
     assert isinstance(started, Started) and isinstance(finished, Finished)
     tokens = [token for step in steps if isinstance(step, Step) and step.lane == "vanilla" for token in step.emitted]
     return started.about["past_outputs"], list(finished.lanes), tokens
@@ -55,12 +56,14 @@ def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) 
     """A caller may abandon the repeated runs, and the answer is kept; if it abandons the race, no answer is kept."""
     workbench, num_kept = with_kept_outputs(bundled), list[int]()
 
+    # Called after each repetition; whether there is to be another.
     def again(_: Repeated) -> bool:
         num_kept.append(len(workbench.outputs))
         return len(num_kept) < 3
 
     *_, last = workbench.ask(RaceRequest(QUESTION, SPEC, 1), again=again)
     assert isinstance(last, Repeated) and num_kept == [0, 0, 0] and len(workbench.outputs) == 1
+    # This caller leaves after the first repetition, and the next one in mid-race.
     events = workbench.ask(RaceRequest(OTHER_QUESTION, SPEC, 1), again=lambda _: True)
     while not isinstance(next(events), Repeated):
         pass
@@ -78,8 +81,9 @@ def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workb
     first, second = ask(workbench), ask(workbench)
     assert (first[0], second[0]) == (0, 0) and second[2] == first[2] and len(workbench.outputs) == 2
     assert [lane.steps for lane in second[1]] == [lane.steps for lane in first[1]]
-    started, *_ = workbench.ask(RaceRequest(f"  {QUESTION.upper()} ", SPEC, 2))
+    started, *_ = workbench.ask(RaceRequest(f"  {QUESTION.upper()} ", SPEC, passages=2))
     assert isinstance(started, Started) and started.about["past_outputs"] == 0
+    # Another question drafts from all three answers, and then the first question from the other one's.
     assert ask(workbench, OTHER_QUESTION)[0] == 3 and ask(workbench)[0] == 1
 
 
@@ -87,10 +91,14 @@ def test_an_index_of_all_answers_also_serves_a_repeated_question(monkeypatch: py
     """Otherwise the first lane that needs an automaton would spend time on it whenever a question is repeated."""
     past = PastOutputs()
     for number in range(3):
-        past.add([7, 8, 9 + number], [1, number], f"Why {number}?")
+        past.add(output=[7, 8, 9 + number], prompt=[1, number], question=f"Why {number}?")
+    # An automaton of substrings of up to 5 tokens.
     past.automaton(5)
+    # Excluded are the output of this prompt (number 1) and that of this question (number 2).
     remaining = past.excluding([1, 1], "WHY  2?")
+    # From now on a new automaton cannot be built.
     monkeypatch.setattr("specrace.ngrams.past.SuffixAutomaton.extend", None)
+    # An output is indexed after the end of its prompt, and before an END.
     assert list(remaining) == [(7, 8, 9)] and remaining.automaton(5).tokens == [1, 0, 7, 8, 9, END]
     assert past.excluding([4], "Who?") is past and len(past) == 3
 
@@ -118,7 +126,7 @@ def test_generate_drafts_from_past_outputs(method: str) -> None:
 
 def test_the_flag_keep_outputs_makes_the_page_keep_answers() -> None:
     assert not app.parse([]).keep_outputs
-    config = app.check(app.parse(["--keep-outputs", "--model", "tiny"]))
+    config = app.read_config(app.parse(["--keep-outputs", "--model", "tiny"]))
     assert config.model.draft is None and loader(config)(str).keep_outputs
 
 

@@ -1,4 +1,9 @@
-"""Real races: the words that light up in a passage are exactly the words that a step accepted from it."""
+"""Real races: the words that light up in a passage are exactly the words that a step accepted from it.
+
+A token of the prompt has as its *origin* the span of passage text that it stands for, [passage, start, end], or None.
+A draft token has the position in prompt and output from which it was copied (`tree.positions`). The *spans* of a step
+are the origins of its accepted tokens; a *frame* is what the page shows of a lane after a step.
+"""
 
 from __future__ import annotations
 
@@ -77,6 +82,7 @@ def test_no_step_lights_words_that_it_did_not_accept(races: list[list[Event]]) -
 
 
 def test_replay_frames_light_accepted_words(races: list[list[Event]]) -> None:
+    """A reel is a race as the page replays it: its events, each step with a frame."""
     for race in races:
         reel, lit = json.loads(reel_json(race)), 0
         for step in reel["steps"]:

@@ -77,6 +77,7 @@ def test_every_group_runs_in_parallel_with_the_tests_and_is_announced(tmp_path: 
 )
 def test_a_group_that_fails_is_named_and_the_others_run(tmp_path: Path, fails: str, failed_group: str) -> None:
     code, printed, commands = run_script(tmp_path, fails)
+    # Two installations, the tests and the linters.
     assert code == 1 and len(commands) == 3 + len(LINTERS)
     one_order, other_order = "Failed: ruff, tests.", "Failed: tests, ruff."
     assert printed[-1] in ([f"Failed: {failed_group}."] if failed_group else [one_order, other_order])
@@ -98,6 +99,7 @@ def test_an_unchanged_environment_is_not_installed_again(tmp_path: Path) -> None
     run_script(tmp_path, "")
     code, _, commands = run_script(tmp_path, "")
     assert code == 0 and sorted(commands) == sorted([*LINTERS.values(), TESTS])
+    # The environment was made anew, with another Python.
     (tmp_path / "pyvenv.cfg").write_text("version = 3.12.0\n")
     assert run_script(tmp_path, "")[2][:2] == INSTALLED
 

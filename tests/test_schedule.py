@@ -43,12 +43,14 @@ def test_slow_files_come_first_and_groups_of_browser_tests_run_alone() -> None:
     assert [may_take_more for _, may_take_more in groups] == [False, False, True]
     assert files(groups[0][0]) == [FILES[2]] * 2
     assert files(groups[1][0]) == [FILES[1], FILES[4]] * 2
+    # A schedule is true while it has tests that no process has begun.
     assert files(groups[2][0]) == [FIRST_SLOW] * 2 and schedule
     assert [files(schedule.next_group()) for _ in range(2)] == [[LAST_SLOW] * 2, [FILES[0]] * 2]
     assert schedule.next_group() == [] and not schedule
 
 
 def test_tests_that_were_not_run_are_the_next_of_their_kind() -> None:
+    """The kinds: browser tests, after which a process takes no more tests, and all others."""
     schedule = Schedule(items(*FILES))
     (browser_tests, _), _, (slow_tests, _) = (schedule.first_group() for _ in range(3))
     schedule.put_back(slow_tests[1:], may_take_more=True)

@@ -21,7 +21,8 @@ from specrace.ngrams.sources import CorpusTables, Sources
 from tests.lab.parts import mostly_copying
 from tests.parts import TableTarget, random_prompt
 
-# The time that it takes to add an answer to an index, or to tokenise the documents, on the clock of these tests.
+# The time that it takes to add an answer to an index, or to tokenise the documents, on the clock of these tests. All
+# other work together takes less, so `ms // SLOW_MS` is how often that was done within a time.
 SLOW_MS = 1e6
 LANES = ("vanilla", "trie", "suffix", "fusion", "vllm-suffix")
 # The lanes that draft from earlier answers.
@@ -61,7 +62,10 @@ def slow_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def start(sources: Sources, lanes: tuple[str, ...] = LANES) -> dict[str, LaneInfo]:
-    """What a race reports about its lanes before their first step."""
+    """What a race reports about its lanes before their first step.
+
+    `build_ms`: the lane's own preparation, on its clock; `shared_ms`: its share in the server's, on no clock.
+    """
     spec = RaceSpec(lanes, max_new_tokens=4)
     started = next(iter(race(TableTarget(), random_prompt(random.Random(1)), spec, sources=sources)))
     assert isinstance(started, Started)
@@ -85,7 +89,9 @@ def test_a_race_reports_the_time_of_the_documents_tables(slow_clock: Clock) -> N
     tables = CorpusTables(tokenize)
     counts, suffixes = tables.counts, tables.suffixes
     assert tables.counts_ms // SLOW_MS == tables.suffixes_ms // SLOW_MS == 1
-    infos = start(Sources(counts, suffixes, (), tables.counts_ms, tables.suffixes_ms), ("trie", "bigram", "rest"))
+    # Bigram drafts from the counts of the documents, rest from their suffix index, and trie from neither.
+    sources = Sources(counts, suffixes, corpus_ms=tables.counts_ms, corpus_index_ms=tables.suffixes_ms)
+    infos = start(sources, ("trie", "bigram", "rest"))
     reported = {name: infos[name].shared_ms for name in ("vanilla", "trie", "bigram", "rest")}
     assert reported == {"vanilla": 0.0, "trie": 0.0, "bigram": tables.counts_ms, "rest": tables.suffixes_ms}
     assert all(info.build_ms < SLOW_MS for info in infos.values())
@@ -99,6 +105,7 @@ def test_the_bench_has_shared_work_on_no_clock_and_reports_it() -> None:
     for number, result in enumerate(results):
         for name, runs in result.runs.items():
             assert all(run.build_ms <= run.metrics.decode_ms < SLOW_MS for run in runs)
+            # Before question `number`, as many answers were kept.
             expected = number if name in READ_PAST else 0
             assert all(run.shared_ms // SLOW_MS == expected for run in runs), (name, number)
     lanes = {lane["lane"]: lane for lane in summarise(results, str)["lanes"]}
@@ -118,6 +125,7 @@ def test_a_score_has_shared_work_on_no_clock_and_reports_it() -> None:
 
 
 def test_indexes_of_the_latest_answers_alone_are_measured_too() -> None:
+    # `metered` outputs measure the time of building (`built_ms`) and of what is used (`used_ms`).
     outputs = PastOutputs([(2, 3), (4, 5), (6, 7)]).metered()
     outputs.latest(2).automaton(3)
     assert outputs.meter.built_ms // SLOW_MS == sum(outputs.meter.used_ms.values()) // SLOW_MS == 2

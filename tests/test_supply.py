@@ -41,6 +41,7 @@ def test_the_container_has_the_pinned_versions_and_their_dependencies() -> None:
     assert {name for name in needed - set(on_any_machine) if not FOR_GPUS.match(f"{name}==")} == set()
 
 
+# ZeroGPU offers a few versions of torch only.
 @pytest.mark.parametrize(
     ("name", "torch"), [("space-cpu.txt", PINNED["torch"] + "+cpu"), ("space-zerogpu.txt", "==2.11.0")]
 )

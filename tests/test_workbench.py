@@ -1,4 +1,7 @@
-"""A workbench: its memory and the garbage collector, models that are replaced, prompts that fit, its tables."""
+"""A workbench: its memory and the garbage collector, models that are replaced, prompts that fit, its tables.
+
+`Workbench(target, documents, retriever, embedder)`: tests that retrieve nothing give None for the last two.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from specrace.model.target import Target
 from specrace.model.weights.source import ModelChoice, choose_model
 from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
-from specrace.views.recording_check import check
+from specrace.views.recording_check import check_race
 from specrace.workbench import Workbench
 from tests.models import tiny_target
 
@@ -47,6 +50,7 @@ def test_a_loaded_model_is_frozen_for_the_collector_until_it_is_replaced(monkeyp
     workbench.target.model.cycle = workbench.target
     assert gc.get_freeze_count() > 10_000
     workbench = workbench.with_model("third")
+    # A model is collected when the next but one is loaded: until `with_model` returns, the old workbench holds it.
     workbench = workbench.with_model("fourth")
     assert second() is None
 
@@ -87,6 +91,7 @@ def test_another_model_gets_the_dtype_but_neither_draft_model_nor_adapter(
     workbench = Workbench.open(choose_model("own/model", dtype="bfloat16", draft_model="draft", adapter="low-rank"))
     workbench.with_model("other")
     workbench.with_model("other", "float32")
+    # Another name of the same folder.
     workbench.with_model("./own/model", "float32")
     assert loaded == [
         ("own/model", "bfloat16", "draft", "low-rank"),
@@ -113,7 +118,7 @@ def test_without_passages_the_prompt_has_only_the_question(bundled: Workbench) -
     assert started.about["passages"] == [] and finished.lanes[1].identical
     with_passages = bundled.make_prompt(RaceRequest("What is a trie?", spec))[0]
     assert started.prompt_tokens < len(with_passages.tokens) / 4
-    assert check(events)[-1] == finished
+    assert check_race(events)[-1] == finished
 
 
 def test_a_race_with_thinking_names_the_marks_of_the_thoughts(
@@ -123,6 +128,7 @@ def test_a_race_with_thinking_names_the_marks_of_the_thoughts(
     switched = "{{ messages[0].content }}{% if enable_thinking %}<think>\n{% endif %}"
     monkeypatch.setattr(bundled.target.tokenizer, "chat_template", switched)
     about = {value: bundled.prepare(RaceRequest(question, spec, 1, thinking=value)).about for value in ("off", "on")}
+    # The template opens the thoughts in the prompt, so the answer has only the mark at their end.
     assert (about["on"]["thinking"], about["on"]["thoughts"]) == ("on", ("", "</think>"))
     assert "thinking" not in about["off"] and about["off"]["thoughts"] == ("<think>", "</think>")
 
@@ -130,7 +136,7 @@ def test_a_race_with_thinking_names_the_marks_of_the_thoughts(
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_passages_are_dropped_to_fit_unless_their_number_is_given(bundled: Workbench, noise: float) -> None:
     question, spec = "What is a trie?", RaceSpec(("trie",), max_new_tokens=8)
-    four_passages = RaceRequest(question, spec, 4, noise)
+    four_passages = RaceRequest(question, spec, passages=4, noise=noise)
     num_tokens = len(bundled.make_prompt(four_passages)[0].tokens)
     small_context = replace(bundled, target=copy(bundled.target), curve=None)
     small_context.target.max_context = num_tokens - 1
@@ -168,4 +174,5 @@ def test_a_workbench_indexes_its_documents_once() -> None:
     assert workbench.tables.suffixes is index
     ids = [target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert index.text.tolist() == [*ids[0], END, *ids[1], END]
+    # What follows the first token in the documents, with its count.
     assert workbench.tables.counts.row((ids[0][0],)) == {ids[0][1]: 1}

@@ -92,6 +92,7 @@ def test_fails(tmp_path_factory, capfd):
 def test_a_test_that_ends_its_process_fails_and_the_others_run(tmp_path: Path) -> None:
     ends = f"import os\n{PASSES}def test_ends(): os._exit(3)\ndef test_after(): pass\n"
     code, printed = run_pytest(tmp_path, {"a": ends, "b": PASSES}, "--workers", "1")
+    # Passed are the tests before and after the one that ends its process, and that of the other file.
     assert code == 1 and "1 failed, 3 passed" in printed
     assert "_ test_ends _" in printed and "the process ended with code 3 during or after this test" in printed
 

@@ -19,7 +19,10 @@ from tests.servers.replies import as_json, serving, vllm_answering, vllm_routes
 
 
 def sample_answer(text: str, end: str, grounded: float | None, output: tuple[int, ...] = (1, 2)) -> Answer:
-    """An answer to the question "q", with a prompt of three tokens."""
+    """An answer to the question "q", with a prompt of three tokens.
+
+    `grounded`: the share of its wording that comes from the passages; None without passages.
+    """
     return Answer("1", "q", (5, 6, 7), output, end, grounded, text)
 
 

@@ -1,4 +1,7 @@
-"""`bench`: its JSON and files, peers, scripted models, and one sentence for bad input."""
+"""`bench`: its JSON and files, peers, scripted models, and one sentence for bad input.
+
+A peer is another library's decoder. A scripted model has random weights, and is made to print a log's outputs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from specrace.engine.spec import RaceSpec
 from specrace.lab.bench.calibrate import calibrate
 from specrace.lab.bench.llama_cpp import write_gguf
 from specrace.model.loading import load_target
-from tests.models import write_source
+from tests.models import write_zero_gguf
 
 FIELDS = {
     "lane", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s", "speedup",
@@ -239,7 +242,7 @@ def test_shipped_results_contain_no_absolute_paths() -> None:
 def test_llama_cpp_is_a_peer_and_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """llama.cpp runs the weights of the bundled model, which have biases."""
     target, source, weights = load_target(), tmp_path / "source.gguf", tmp_path / "weights.gguf"
-    write_source(target, source)
+    write_zero_gguf(target, source)
     write_gguf(target, source, "f32", weights)
     question = tmp_path / "one.jsonl"
     question.write_text('{"question": "What is the n-gram trie built from?"}\n')

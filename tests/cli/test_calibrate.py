@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_filling_trees_to_cheaper_sizes_does_not_change_the_text(params: SamplingParams) -> None:
     target = small_target()
     for name in ("trie", "recycling", "trigram", "suffix"):
-        spec = RaceSpec((name,), 24, 3, params.temperature, seed=params.seed)
+        spec = RaceSpec((name,), max_new_tokens=24, num_draft=3, temperature=params.temperature, seed=params.seed)
         *_, without_curve = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
         *_, with_curve = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
         assert isinstance(without_curve, Finished) and isinstance(with_curve, Finished)

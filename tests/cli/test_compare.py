@@ -1,4 +1,8 @@
-"""`compare` end to end, against servers of the tests: measured, killed, resumed, and its arguments refused."""
+"""`compare` end to end, against servers of the tests: measured, killed, resumed, and its arguments refused.
+
+The server `plain` decodes without drafts, the server `spec` with them, by the twin of vLLM's n-gram drafter: our copy
+of it, with which `compare` also forecasts.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +110,8 @@ def test_servers_are_compared_and_the_forecast_is_what_the_server_drafted(
     # The rows of the server with drafts.
     for row in result["rows"][1::2]:
         assert row["tau"] > 1.5 and row["forecast"]["tau"] == row["tau"]
-        # Only the last step may differ: this server does not draft past the limit of new tokens.
+        # `rates`: the share of drafts of which the first, second, ... token was accepted. Only the last step may
+        # differ: this server does not draft past the limit of new tokens.
         assert 0 <= row["forecast"]["accepted"] - row["accepted"] <= row["requests"] and row["rates"][0] > 0.2
         assert (row["same_texts"], row["compared_texts"]) == (16, 16)
         assert row["speedup"]["low"] <= row["speedup"]["speedup"] <= row["speedup"]["high"]

@@ -1,4 +1,8 @@
-"""The rules of the paper's published script, on texts for which a person can count the accepted tokens."""
+"""The rules of the paper's published script, on texts for which a person can count the accepted tokens.
+
+The script cuts the prompt, without its template, into all windows of 13 tokens: a prefix of three, and the ten that it
+drafts if the last one to three tokens printed end a window's prefix.
+"""
 
 from __future__ import annotations
 

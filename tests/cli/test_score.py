@@ -60,6 +60,7 @@ def test_json_has_a_group_for_each_lane(file: Path, capsys: pytest.CaptureFixtur
 
 
 def test_lanes_options_and_num_draft_follow_the_arguments(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # A static trie holds the prompt only.
     arguments = ("--lanes", "trie, prompt-lookup,", "--option", "trie.static=true", "--num-draft", 3)
     scores = score_json(capsys, file, *arguments)
     lanes = scores["settings"]["lanes"]

@@ -1,4 +1,7 @@
-"""`sweep`: its tables and plots, resuming after a kill, and bad arguments."""
+"""`sweep`: its tables and plots, resuming after a kill, and bad arguments.
+
+A sweep is stored cell by cell: one lane with one combination of settings, on a shard of 16 requests.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,8 @@ def test_a_killed_sweep_resumes_without_losing_or_repeating_cells(call_main: Run
     assert groups(call_main, log, *GRID, "--by", "category", "--out", out, "--resume") == expected
     rows = [json.loads(line) for line in (out / CELLS).read_text().splitlines()]
     cells = [(row["lane"], row["shard"]) for row in rows]
-    # Seven lanes, three shards.
+    # Seven lanes: vanilla, prompt-lookup with two draft sizes, the trie with two and two values of n. Three shards: 40
+    # requests, 16 to a shard.
     assert len(cells) == len(set(cells)) == 7 * 3
 
 

@@ -55,11 +55,11 @@ def test_a_curve_with_the_maximum_row_count_is_accepted(tmp_path: Path) -> None:
 def test_in_a_batch_a_row_of_one_request_is_a_row_of_each() -> None:
     curve = CostCurve((1, 4, 8, 32), (1.0, 1.2, 2.0, 5.0), (ContextCost(9, 6.0, (1.0, 1.4, 2.2, 6.0)),))
     for batch in (2, 3, 8, 100):
-        batched = curve.in_batch(batch, 12)
+        batched = curve.in_batch(batch, max_rows=12)
         for rows in (1, 12):
             assert batched.at(rows) == pytest.approx(curve.at(batch * rows) / curve.at(batch))
         # In between, the batch's curve only has points near those of the original, rounded to whole rows.
         assert all(abs(batched.at(rows) * curve.at(batch) - curve.at(batch * rows)) < 0.2 for rows in range(1, 13))
         context_ratio = curve.contexts[0].ratio
         assert batched.row_ms == pytest.approx(6.0 * CostCurve(curve.rows, context_ratio).at(batch) / batch)
-    assert curve.in_batch(1, 12) is curve and curve.in_batch(4, 1).at(1) == 1.0
+    assert curve.in_batch(1, max_rows=12) is curve and curve.in_batch(4, max_rows=1).at(1) == 1.0

@@ -1,4 +1,7 @@
-"""Reading a user's files up to a size limit, whatever their kind and stated size, and writing files atomically."""
+"""Reading a user's files up to a size limit, whatever their kind and stated size, and writing files atomically.
+
+`read_bytes` and `read_text` get the limit in bytes, and a hint: the part of the error message that says what to do.
+"""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from specrace.core.metrics import (
     LOOP_REPEATS,
     LOOP_TOKENS,
     LaneMetrics,
-    comparable,
     compare,
     describe_difference,
     first_difference,
     format_speedup,
     loop_tokens,
     start_metrics,
+    text_to_compare,
     too_fast,
 )
 from specrace.core.tree import TokenTree
@@ -29,7 +29,10 @@ from specrace.core.verify import Scores, verify
 
 
 def _step(draft: list[int], targets: list[int], emitted: int) -> Step:
-    """A step with a chain as its draft; `targets` has the target's token at each node; `emitted` tokens are output."""
+    """A step with a chain as its draft; `targets` has the target's token at each node; `emitted` tokens are output.
+
+    It takes 2 ms: 0.5 for the draft, 1.25 for the forward, 0.25 for the rest.
+    """
     tree = TokenTree.chain(0, draft)
     verdict = verify(tree, Scores(tuple(targets)))
     tokens = (*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus)[:emitted]
@@ -225,8 +228,8 @@ def test_a_speedup_has_one_decimal_rounded_half_up() -> None:
     ]  # fmt: skip
 
 
-def served_lane(chunks_are_steps: bool, first_tokens: int, **totals: Any) -> LaneMetrics:
-    """The metrics of a lane that a server decodes, before its first step."""
+def served_lane(*, chunks_are_steps: bool, first_tokens: int, **totals: Any) -> LaneMetrics:
+    """The metrics of a lane that a server decodes, before its first step; its first chunk has `first_tokens`."""
     served = Served("a server", "a model", chunks_are_steps, first_tokens, **totals)
     metrics = start_metrics(LaneInfo("served", "Served", 4, served=served))
     assert metrics.tokens_per_s == 0.0
@@ -245,7 +248,7 @@ def test_our_own_lane_starts_with_the_time_to_build_its_tables() -> None:
 
 def test_a_served_draft_of_unknown_size_leaves_the_total_unknown_until_the_server_reports_it() -> None:
     step = _step([5, 6, 7], [5, 6, 9, 0], emitted=3)
-    metrics = served_lane(True, 2, drafted=9)
+    metrics = served_lane(chunks_are_steps=True, first_tokens=2, drafted=9)
     metrics.add(replace(step, drafted=4))
     assert counts(metrics) == (3, 1, 4, 2)
     # The server does not say how many tokens this draft had, so the total is unknown, which is 0.
@@ -266,7 +269,8 @@ def test_chunks_that_are_no_steps_count_only_in_the_servers_totals(
     totals: tuple[int | None, ...], expected: tuple[int, ...]
 ) -> None:
     step = replace(_step([5, 6], [5, 6, 7], emitted=3), drafted=2)
-    metrics = served_lane(False, 1, **dict(zip(("steps", "drafted", "accepted"), totals, strict=True)))
+    reported = dict(zip(("steps", "drafted", "accepted"), totals, strict=True))
+    metrics = served_lane(chunks_are_steps=False, first_tokens=1, **reported)
     metrics.add(step)
     assert counts(metrics) == (3, 0, 0, 0)
     metrics.add(replace(step, end="eos"))
@@ -277,7 +281,7 @@ def test_chunks_that_are_no_steps_count_only_in_the_servers_totals(
 def test_without_ids_a_rate_needs_the_servers_count_and_that_of_the_first_chunk(
     tokens: int | None, first: int, per_s: float
 ) -> None:
-    metrics = served_lane(True, first, sends_ids=False, tokens=tokens)
+    metrics = served_lane(chunks_are_steps=True, first_tokens=first, sends_ids=False, tokens=tokens)
     step = _step([], [4], emitted=0)
     metrics.add(replace(step, timing=Timing(0.0, 0.0, 0.0)))
     assert (metrics.tokens, metrics.tokens_per_s) == (0, 0.0)
@@ -286,11 +290,11 @@ def test_without_ids_a_rate_needs_the_servers_count_and_that_of_the_first_chunk(
 
 
 def test_a_served_lane_with_a_chunk_but_no_time_has_no_rate() -> None:
-    metrics = served_lane(True, 1)
+    metrics = served_lane(chunks_are_steps=True, first_tokens=1)
     metrics.add(replace(_step([], [4], emitted=1), timing=Timing(0.0, 0.0, 0.0)))
     assert (metrics.tokens, metrics.tokens_per_s) == (1, 0.0)
 
 
 def test_blanks_and_a_cut_last_character_do_not_make_texts_differ() -> None:
-    assert comparable(" the sum \ufffd\ufffd\n") == comparable("the sum\ufffd") == "the sum"
-    assert comparable("\ufffd the suX\ufffd") == "\ufffd the suX"
+    assert text_to_compare(" the sum \ufffd\ufffd\n") == text_to_compare("the sum\ufffd") == "the sum"
+    assert text_to_compare("\ufffd the suX\ufffd") == "\ufffd the suX"

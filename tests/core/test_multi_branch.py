@@ -1,4 +1,9 @@
-"""The verifier for sampled trees, worked out by hand: which draws are tried, against what, and what is recorded."""
+"""The verifier for sampled trees, worked out by hand: which draws are tried, against what, and what is recorded.
+
+A draw is a draft token drawn from q. A coin accepts it if it is below p / q; after a refusal, p becomes the positive
+part of p - q, written (p - q)+, normalised. A place is a node of the tree below which draws are tried, or a draw's
+index among these.
+"""
 
 from __future__ import annotations
 

@@ -66,10 +66,10 @@ class Rule:
         q = np.stack([drafter[last] for drafter in self.drafters], axis=1)
         drafts = draw(q, random.random((len(last), count)))
         if self.drops_duplicates:
-            for number in range(1, count):
-                is_repeated = (drafts[:, :number] == drafts[:, number, None]).any(axis=1)
+            for index in range(1, count):
+                is_repeated = (drafts[:, :index] == drafts[:, index, None]).any(axis=1)
                 # Nothing is subtracted for this draw, and after a refusal its letter has the probability 0.
-                q[is_repeated, number] = 0.0
+                q[is_repeated, index] = 0.0
         _, tokens, _ = choose(drafts, TARGET[last], q, random.random(drafts.shape), random.random(len(last)))
         return tokens
 

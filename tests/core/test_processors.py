@@ -19,6 +19,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+# A quota, "QUOTA PERIOD" in microseconds, is the processor time that the group may use in each period.
 @pytest.mark.parametrize(
     ("quota", "parent_quota", "count"),
     [("max 100000", "max 100000", 64), ("250000 100000", "max 100000", 2), ("max 100000", "800000 100000", 8),
@@ -29,7 +30,7 @@ def test_the_lowest_limit_counts(groups: Path, quota: str, parent_quota: str, co
     (groups / "docker" / "ab").mkdir(parents=True)
     (groups / "docker" / "ab" / "cpu.max").write_text(f"{quota}\n")
     (groups / "cpu.max").write_text(f"{parent_quota}\n")
-    assert module.processors() == count
+    assert module.count_processors() == count
 
 
 @pytest.mark.parametrize(("quota", "count"), [("-1", 64), ("300000", 3)])
@@ -39,11 +40,11 @@ def test_limits_of_version_1_groups_count_too(groups: Path, quota: str, count: i
     (groups / "cpu").mkdir()
     (groups / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
     (groups / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert module.processors() == count
+    assert module.count_processors() == count
 
 
 def test_without_groups_the_affinity_counts(groups: Path) -> None:
-    assert not (groups / "own").exists() and module.processors() == 64
+    assert not (groups / "own").exists() and module.count_processors() == 64
 
 
 @pytest.mark.parametrize(

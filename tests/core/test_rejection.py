@@ -1,4 +1,8 @@
-"""Rejection sampling worked out by hand: accepted tokens, the replacement of the first rejected one, the record."""
+"""Rejection sampling worked out by hand: accepted tokens, the replacement of the first rejected one, the record.
+
+A draft token that was drawn from q is accepted if its coin is below p / q; (p - q)+ is the positive part of p - q. A
+check is the record of one such test.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The contract of all drafters; worked examples of some drafters' rules; the registry and its options."""
+"""The contract of all drafters; worked examples of some drafters' rules; the registry and its options.
+
+A `function_lane` decodes with a function as its target, for instance one that `markov` makes. `step_verdict` is the
+verdict on a tree if the target's tokens at its nodes are those given.
+"""
 
 from __future__ import annotations
 
@@ -225,7 +229,7 @@ def test_after_a_rejection_the_context_ends_in_the_bonus_token() -> None:
 def test_bigram_counts_the_corpus_and_the_text() -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[5, 6], [5, 6], [8, 9]])
-    drafter = METHODS["bigram"].build(DrafterInputs((5, 7, 8), VOCAB, 0, corpus))
+    drafter = METHODS["bigram"].build(DrafterInputs((5, 7, 8), VOCAB, corpus=corpus))
     assert drafter.propose([5], 1).tokens == (5, 6)
     assert drafter.propose([8], 1).tokens == (8, 9)
 
@@ -321,6 +325,7 @@ def test_the_trie_drafts_from_the_prompt_and_by_default_from_the_output() -> Non
 
 
 def test_the_trie_matches_at_most_prefix_tokens() -> None:
+    """7 1 2 was followed by 5; 1 2 by 5 once and by 6 twice."""
     prompt = [7, 1, 2, 5, 9, 1, 2, 6, 1, 2, 6]
     assert METHODS["trie"].build(inputs(prompt)).propose([7, 1, 2], 1).tokens == (2, 5)
     assert METHODS["trie"].build(inputs(prompt), prefix=2).propose([7, 1, 2], 1).tokens == (2, 6)

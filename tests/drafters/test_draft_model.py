@@ -1,4 +1,8 @@
-"""The draft-model drafter: its KV cache, its limits, its time on the lane's clock, and its distributions."""
+"""The draft-model drafter: its KV cache, its limits, its time on the lane's clock, and its distributions.
+
+The draft model of most tests, `CopyingModel`, gives probability 1/2 to what followed the last token before, or else to
+that token itself. Its session's `readings` are the tokens that each forward read.
+"""
 
 from __future__ import annotations
 

@@ -16,19 +16,20 @@ from specrace.drafters.trained.hydra import HydraDrafter
 from specrace.drafters.trained.medusa import MedusaDrafter
 from tests.parts import inputs, step_verdict
 
+# A cost curve has row counts, and what a forward over them costs, in one-row forwards. Here further rows cost nothing.
 FREE_ROWS = CostCurve((1, 99), (1.0, 1.0))
 
 
 class Guesser:
     """A head that guesses t + 1, t + 2, ... after a token t, with the probabilities `probs` at every depth.
 
-    `forwards` counts how often it was asked. `levels_per_forward`: the depths that one forward is said to cover.
+    `forwards` counts how often it was asked. `depths_per_forward`: the depths that one forward is said to cover.
     """
 
     room = 1 << 20
 
-    def __init__(self, *probs: float, depth: int = 99, levels_per_forward: int = 1) -> None:
-        self.probs, self.depth, self.levels_per_forward = probs, depth, levels_per_forward
+    def __init__(self, *probs: float, depth: int = 99, depths_per_forward: int = 1) -> None:
+        self.probs, self.depth, self.depths_per_forward = probs, depth, depths_per_forward
         self.forwards = 0
         self.root = 0
 
@@ -84,14 +85,14 @@ def test_the_likeliest_paths_are_continued() -> None:
 
 
 def test_levels_that_share_a_forward_cost_one() -> None:
-    head = Guesser(0.6, levels_per_forward=2)
+    head = Guesser(0.6, depths_per_forward=2)
     drafter = drafter_of(head, price=2.0, width=1)
     tree = drafter.propose((4, 5), budget=4, depth=2)
     assert tree.num_draft == 2 and drafter.note(tree).facts["forwards of the head"] == 1
     assert drafter.rate(tree) == pytest.approx((1 + 0.6 + 0.36) / (1 + 2.0))
     # One level takes a forward, too, and three levels take two.
     for depth, forwards in ((1, 1), (3, 2)):
-        drafter = drafter_of(Guesser(0.9, levels_per_forward=2), price=0.2, width=1)
+        drafter = drafter_of(Guesser(0.9, depths_per_forward=2), price=0.2, width=1)
         tree = drafter.propose((4, 5), budget=4, depth=depth)
         assert tree.num_draft == depth and drafter.note(tree).facts["forwards of the head"] == forwards
 

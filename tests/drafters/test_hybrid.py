@@ -60,7 +60,10 @@ def test_the_mean_of_the_heads_trees_counts_each_step_once(monkeypatch: pytest.M
 def test_the_head_is_not_asked_where_its_good_trees_yield_less_than_fusions(
     rates: tuple[float, ...], asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fusion's tree is expected to yield 1.5 tokens at the cost of one; the head's earlier trees yielded `rates`."""
+    """Fusion's tree is expected to yield 1.5 tokens at the cost of one; the head's earlier trees yielded `rates`.
+
+    The head is asked if 1.1 times the mean rate of its trees is more than that. Without any, the mean is 1.25.
+    """
     builder = TreeBuilder(8)
     builder.add(0, 3, 0.5)
     copied = builder.build()

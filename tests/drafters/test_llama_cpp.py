@@ -1,4 +1,8 @@
-"""llama.cpp's drafters: worked examples, and comparisons with plain versions of their rules."""
+"""llama.cpp's drafters: worked examples, and comparisons with plain versions of their rules.
+
+A map looks up a key, the last `size_n` tokens, and drafts a value, the `size_m` tokens that followed it. A lookup that
+finds the key is a hit. `mod` has a pool instead: the token after each n-gram, by the n-gram's hash.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,13 @@ Rule = Callable[[Text, Outputs], Text]
 
 
 def checked_drafts(drafter: Drafter, prompt: Text, output: Text, rule: Rule | None = None) -> list[tuple[int, ...]]:
-    """The draft of every step. Asserts that each equals the draft of `rule`, if there is one."""
+    """The draft of every step if the target prints `output`. Asserts that each equals the draft of `rule`, if given."""
     context, outputs, drafts = list(prompt), [], []
-    for step in forced_steps(drafter, prompt, output, 100):
+    for step in forced_steps(drafter, prompt, output, num_draft=100):
         draft = step.tree.tokens[1:]
         assert step.tree.is_chain
         if rule is not None:
+            # Before the first output token nothing is drafted.
             assert draft == tuple(rule(context, outputs) if outputs else ()), context
         outputs.append(step.emitted)
         drafts.append(draft)
@@ -196,6 +201,7 @@ def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int
     def rule(context: Text, outputs: Outputs) -> Text:
         nonlocal added, low_drafts, length
         if length:
+            # A step emits the accepted draft tokens and the bonus token.
             low_drafts = low_drafts + 1 if (len(outputs[-1]) - 1) / length < 0.25 else 0
             if low_drafts == 5:
                 table.clear()

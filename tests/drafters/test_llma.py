@@ -18,7 +18,8 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=25)
 def test_worked_example_of_copies() -> None:
     prompt, output = (1, 2, 3, 4, 5, 2, 6), (2, 3, 9, 9, 3, 4, 5, 2, 6)
     drafter = PromptLookupDrafter(inputs(prompt), llma=True)
-    steps = [(step.tree.tokens, step.emitted) for step in forced_steps(drafter, prompt, output, 3)]
+    # `forced_steps` lets the drafter draft as if the target printed `output`.
+    steps = [(step.tree.tokens, step.emitted) for step in forced_steps(drafter, prompt, output, num_draft=3)]
     assert steps == [
         ((6,), (2,)),  # 6 occurs only at the prompt's end
         ((2, 3, 4, 5), (3, 9)),  # one token is enough; its first occurrence counts

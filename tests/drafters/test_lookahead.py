@@ -1,8 +1,8 @@
 """Lookahead compared with the published layout, which is written here in the paper's terms.
 
-The trunk is the pending token, at position base, and row 0. The token in row l, column i has position base + l + i, and
-sees trunk tokens 0 to i and rows 1 to l of column i. A token of an n-gram sees the pending token and the n-gram up to
-itself.
+The trunk is the pending token, whose position is base, and row 0. The token in row l, column i has position base + l +
+i, and sees trunk tokens 0 to i and rows 1 to l of column i. A token of an n-gram sees the pending token and the n-gram
+up to itself.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def published_layout(rows: Sequence[Sequence[int]], pending: int, ngrams: Sequen
     """Every token of the published layout."""
     trunk = [pending, *rows[0]]
     layout: list[tuple[list[int], int]] = [(trunk[: k + 1], k) for k in range(len(trunk))]
-    for level in range(1, len(rows)):
-        for column in range(len(rows[level])):
-            visible = trunk[: column + 1] + [rows[upper][column] for upper in range(1, level + 1)]
-            layout.append((visible, level + column))
+    for row in range(1, len(rows)):
+        for column in range(len(rows[row])):
+            visible = trunk[: column + 1] + [rows[upper][column] for upper in range(1, row + 1)]
+            layout.append((visible, row + column))
     for ngram in ngrams:
         layout += [([pending, *ngram[: j + 1]], 1 + j) for j in range(len(ngram))]
     return {(tuple(visible), position) for visible, position in layout}
@@ -165,7 +165,7 @@ def test_each_step_inserts_one_ngram_per_column(w: int, n: int, g: int) -> None:
         expected = []
         for column in range(w):
             trunk = [pending, *rows[0][:column]]
-            middle = [rows[level][column] for level in range(1, n - 1)]
+            middle = [rows[row][column] for row in range(1, n - 1)]
             expected.append((trunk[-1], (*middle, target_after[(*trunk, *middle)])))
         assert pool.inserted == expected
         assert all(len(ngram) == n - 1 for _, ngram in pool.inserted)

@@ -1,6 +1,7 @@
 """The exact note of each drafter on one draft; also the options, defaults and capabilities of the methods.
 
-A note is what a drafter says about a draft, for the page: facts, rows of tokens, and a count for each node.
+A note is what a drafter says about a draft, for the page: facts, rows of tokens, and a count for each node. A row has a
+heading, a label, tokens, their counts, and (`after`) the context that they followed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def test_note_of_the_trie() -> None:
     assert drafter.note(TokenTree.chain(4)) == Note({"matched tokens": 0})
     tree = drafter.propose((7, 1, 2), 2)
     row = NoteRow("Matched in the trie", "the last 2 of at most 3", (1, 2))
+    # An n-gram of the prompt counts three times.
     assert drafter.note(tree) == Note({"matched tokens": 2}, (row,), (0, 3, 3))
     assert drafter.note(drafter.propose((7, 1, 2), 0)) == Note({"matched tokens": 0})
 
@@ -260,7 +262,7 @@ def test_recycling_drafts_below_the_second_child_if_nothing_follows_the_first() 
     drafter = RecyclingDrafter(inputs((5,)), copy=False)
     for token, likely in ((5, (6, 7)), (7, (8,)), (8, (9,))):
         bare = TokenTree.chain(token)
-        drafter.observe(bare, verify(bare, Scores((0,), (likely,))))
+        drafter.observe(bare, verify(bare, Scores(targets=(0,), top=(likely,))))
     tree = drafter.propose((5,), 30)
     assert tree.tokens == (5, 6, 7, 8, 9) and tree.parents == (-1, 0, 0, 2, 3)
     assert tree.probs == (1.0, 0.5, 0.25, 0.5, 0.5)

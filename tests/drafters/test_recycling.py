@@ -1,6 +1,7 @@
 """Token recycling: the rule of the template, worked examples of drafts, and a comparison with a brute-force lookup.
 
-A template is the fixed shape of its trees: each node as the ranks of the tokens on the path to it.
+A template is the fixed shape of its trees: each node as the ranks of the tokens on the path to it. `Scores` has the
+target's token at each node, and its likeliest tokens there; a `Verdict` the accepted path, the bonus token and scores.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def test_a_token_at_several_nodes_is_learned_at_the_accepted_node() -> None:
 def test_without_top_tokens_the_targets_tokens_are_learned() -> None:
     drafter = without_copy((5,))
     tree = TokenTree.chain(5)
-    for token in (6, 7, -1, 8, 7):
+    for token in (6, 7, -1, 8, 7):  # -1: not known
         drafter.observe(tree, Verdict((0,), 0, Scores((token,))))
     assert drafter.successors == {5: (7, 8, 6)}
     for token in range(10, 30):

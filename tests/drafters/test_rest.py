@@ -141,6 +141,7 @@ def test_the_index_finds_all_positions_in_suffix_order(documents: list[list[int]
     positions = index.positions_after(query, 10_000).tolist()
     assert sorted(positions) == positions_by_scan(documents, query)
     text = index.text.tolist()
+    # Suffixes are sorted by their first SORTED_TOKENS tokens only; the query is the first of them.
     size = SORTED_TOKENS - len(query)
     continuations_found = [text[position : position + size] for position in positions]
     assert continuations_found == sorted(continuations_found)

@@ -1,4 +1,7 @@
-"""Sampled bigram and trigram drafts: their distributions q, smoothing, back-off, and dense counts."""
+"""Sampled bigram and trigram drafts: their distributions q, smoothing, back-off, and dense counts.
+
+Dense counts are arrays over the vocabulary; they are kept for up to `MAX_VOCABULARY` tokens only.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Ranked:
 
 def drafter_of(*models: Ranked, **options: int) -> SpecInferDrafter:
     """A greedy SpecInfer drafter with these draft models, after `PROMPT`."""
-    values = DrafterInputs(PROMPT, 10, params=SAMPLING, draft_models=models, room=44)  # type: ignore[arg-type]
+    values = DrafterInputs(PROMPT, vocab_size=10, params=SAMPLING, draft_models=models, room=44)  # type: ignore[arg-type]
     return SpecInferDrafter(values, models=len(models), **options)  # type: ignore[arg-type]
 
 
@@ -171,7 +171,7 @@ def test_too_few_draft_models_are_an_error() -> None:
         SpecInferDrafter(inputs((5,), draft_model=None))
     model = Ranked("first", 1)
     with pytest.raises(InputError, match="drafts with 2 models and has 1;"):
-        SpecInferDrafter(DrafterInputs(PROMPT, 10, draft_models=(model,)), models=2)  # type: ignore[arg-type]
+        SpecInferDrafter(DrafterInputs(PROMPT, vocab_size=10, draft_models=(model,)), models=2)  # type: ignore[arg-type]
 
 
 def test_on_a_target_that_scores_chains_only_it_drafts_one_branch() -> None:
@@ -260,7 +260,7 @@ def test_the_note_names_each_models_probability_of_each_token() -> None:
 
 
 def test_the_note_counts_repeated_draws() -> None:
-    values = DrafterInputs(PROMPT, 10, params=SAMPLING, draft_models=(Ranked("only", 4),))  # type: ignore[arg-type]
+    values = DrafterInputs(PROMPT, vocab_size=10, params=SAMPLING, draft_models=(Ranked("only", 4),))  # type: ignore[arg-type]
     drafter = SpecInferDrafter(values, sampled=True)
     note = drafter.note(drafter.propose(PROMPT, 9))
     assert note.facts["tokens after each node"] == "1, 1, 3"

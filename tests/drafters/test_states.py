@@ -22,7 +22,7 @@ class TwoPlaces:
     `nearest`: the place with the most similar state, its similarity, and whether the pending token follows it.
     """
 
-    depth = room = levels_per_forward = 100
+    depth = room = depths_per_forward = 100
     nearest: tuple[int, float, bool] | None = (0, 0.93, True)
 
     def begin(self, root: int) -> None:

@@ -1,4 +1,7 @@
-"""Suffix decoding: worked examples, and a comparison with a brute-force version that tries every match length."""
+"""Suffix decoding: worked examples, and a comparison with a brute-force version that tries every match length.
+
+A match of n tokens allows `factor` times n draft tokens; match and draft together have at most `depth` tokens.
+"""
 
 from __future__ import annotations
 

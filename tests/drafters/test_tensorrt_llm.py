@@ -56,7 +56,7 @@ def test_a_longer_list_replaces_a_shorter_one() -> None:
 
 def test_the_list_after_a_removed_list_is_skipped() -> None:
     """TensorRT-LLM removes from the list that it iterates over, so of two short lists in a row the second one stays."""
-    pool = NGramPool(3, 1, True)
+    pool = NGramPool(max_draft=3, longest=1, keep_all=True)
     for tokens in ((3,), (4,), (3, 5)):
         pool.add((2,), tokens)
     assert [*pool.lists((2,))] == [(4,), (3, 5)]
@@ -66,7 +66,7 @@ def test_the_list_after_a_removed_list_is_skipped() -> None:
 
 def test_full_lists_are_not_searched_for_shorter_ones_again() -> None:
     """Otherwise the short lists at the end of each text would slow down all later texts."""
-    pool = NGramPool(3, 2, keep_all=True)
+    pool = NGramPool(max_draft=3, longest=2, keep_all=True)
     pool.extend([1, 2])
     assert (1,) in pool._short
     pool.extend([1, 2, 3, 4])

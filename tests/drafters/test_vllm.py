@@ -180,6 +180,7 @@ def suffix_options(depth: int, factor: float, min_prob: float) -> dict[str, floa
 def test_order_of_equally_frequent_tokens() -> None:
     def order(*followers: int) -> list[int]:
         tree = SuffixTree(8, [token for follower in followers for token in (1, follower)])
+        # The state after the token 1; state 0 is the root.
         return tree.siblings[tree.successor(0, 1)]
 
     assert order(2, 3) == [2, 3] and order(2, 3, 3) == [3, 2]

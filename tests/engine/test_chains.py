@@ -57,6 +57,7 @@ def tokens_of(target: TableTarget, name: str, **settings: Any) -> list[int]:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("name", ON_CHAINS)
 def test_every_method_drafts_chains_and_prints_vanillas_text(name: str, temperature: float) -> None:
+    # A larger scale makes the model surer of its tokens.
     target = ChainTarget(scale=4.0)
     vanilla = tokens_of(target, "vanilla", temperature=temperature)
     assert tokens_of(target, name, temperature=temperature, num_draft=12) == vanilla

@@ -1,4 +1,7 @@
-"""What a race prepares for lanes with trained heads: the prompt's levels, warm forwards, prices and sessions."""
+"""What a race prepares for lanes with trained heads: the prompt's levels, warm forwards, prices and sessions.
+
+Levels are the hidden states that a head reads; a price is the cost of its forward, in one-row forwards of the target.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,8 @@ class RecordingHead:
 
     depth, room, prefill_ms = 4, 1000, 7.0
 
-    def __init__(self, levels: tuple[int, ...] = (1,), levels_per_forward: int = 1, *, knows: bool = True) -> None:
-        self.levels, self.levels_per_forward, self.knows = levels, levels_per_forward, knows
+    def __init__(self, levels: tuple[int, ...] = (1,), depths_per_forward: int = 1, *, knows: bool = True) -> None:
+        self.levels, self.depths_per_forward, self.knows = levels, depths_per_forward, knows
         self.read: list[tuple[Sequence[int], Any]] = []
         self.opened: list[tuple[SamplingParams, int]] = []
         self.asked: list[tuple[list[tuple[int, ...]], int]] = []
@@ -154,10 +157,10 @@ def test_after_the_time_limit_only_the_largest_trees_are_warmed_up(monkeypatch: 
 
 
 @pytest.mark.usefixtures("fixed_times")
-@pytest.mark.parametrize(("levels_per_forward", "knows"), [(2, True), (1, False)])
+@pytest.mark.parametrize(("depths_per_forward", "knows"), [(2, True), (1, False)])
 def test_a_second_forward_is_timed_only_where_a_draft_of_two_levels_takes_one(
-    levels_per_forward: int, knows: bool
+    depths_per_forward: int, knows: bool
 ) -> None:
-    head = RecordingHead(levels_per_forward=levels_per_forward, knows=knows)
+    head = RecordingHead(depths_per_forward=depths_per_forward, knows=knows)
     warm_up_heads(setup_of(HeadTarget(eagle=head)))
     assert head.asked == [([()], 4)] * 5

@@ -1,4 +1,8 @@
-"""Lane clocks and the correction for the machine's pace, on a simulated machine whose clock the tests advance."""
+"""Lane clocks and the correction for the machine's pace, on a simulated machine whose clock the tests advance.
+
+A probe is a forward over one row between steps; the slowdown is its time now over its time at the start. Only what a
+lane does is on its clock.
+"""
 
 from __future__ import annotations
 
@@ -552,6 +556,7 @@ def test_frames_and_report_say_whether_the_race_was_disturbed(machine: Machine, 
 
 
 def test_a_recording_from_before_the_pace_was_measured_has_no_pace() -> None:
+    # A result's tokens, steps, times and so on; their values do not matter here.
     positional_fields = (1, 1, 1.0, 0.0, 0.0, 5.0, 200.0, 1.0, True, None, "eos", 0)
     result = LaneResult("vanilla", *positional_fields)
     view = RaceView()

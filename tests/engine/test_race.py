@@ -74,6 +74,7 @@ class TimedLane:
         self.log.append(self.name)
         self.at_ms += self.durations.pop(0)
         self.end = "" if self.durations else "length"
+        # The same tree in each step: the pending token 1, after which the target says 2.
         tree = TokenTree.chain(1)
         timing = Timing(0.0, 0.0, 0.0)
         return Step(self.name, len(self.log), self.at_ms, tree, verify(tree, Scores((2,))), (2,), timing, self.end)

@@ -13,6 +13,7 @@ from specrace.engine.refit import MIN_PARAMETERS, MIN_ROUNDS, ROUNDS, measure, r
 from specrace.engine.setup import RaceSetup
 from specrace.engine.spec import RaceSpec, plan_lane
 
+# Row counts and their costs; the same after a prompt of 64 tokens, where one row takes 5 ms.
 CURVE = CostCurve((1, 2, 4, 8, 16), (1.0, 1.1, 1.2, 1.3, 1.8), (ContextCost(64, 5.0, (1.0, 1.1, 1.2, 1.3, 1.8)),))
 SPEC = RaceSpec(("vanilla", "trie"))
 LARGE_TARGET: Any = SimpleNamespace(

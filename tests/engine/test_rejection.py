@@ -12,7 +12,7 @@ import pytest
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step
-from specrace.core.rejection import NOTE, Coins, warp_probs
+from specrace.core.rejection import SAME_DISTRIBUTION, Coins, warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, DrafterInputs
 from specrace.engine.generate import generate
@@ -58,7 +58,7 @@ def test_lanes_that_sample_use_rejection_and_the_others_match(events: list[Event
     assert started.lanes[1].options["sampled"] is True
     for result in finished.lanes:
         if result.lane in ("bigram", "trigram"):
-            assert result.identical is None and result.note == NOTE
+            assert result.identical is None and result.note == SAME_DISTRIBUTION
         else:
             assert result.identical is True and result.note == ""
         assert result.first_difference is None
@@ -85,7 +85,7 @@ def test_steps_record_a_check_for_each_verified_draft_token(events: list[Event])
 def test_a_tree_records_each_draw_that_was_tried_with_its_node(tmp_path: Path) -> None:
     """The draws after a node are tried until one is accepted; the race's recording passes the check of recordings."""
     lane = str(parse_lane("specinfer:branch_depth=1:models=2:width=3"))
-    target = TableTarget(4, order=1, scale=1.0, vocab=6)
+    target = TableTarget(seed=4, order=1, scale=1.0, vocab=6)
     target.drafting = CopyingModel(vocab=6)
     events = list(race(target, PROMPT, RaceSpec((lane,), **REJECTION | {"max_new_tokens": 60})))
     steps, outcomes = steps_of(events, lane), Counter[str]()
@@ -169,15 +169,15 @@ def test_badges_and_headline_tell_sampled_lanes_from_identical_ones(events: list
         view.add(event)
     badges = [lane.badge for lane in view.keyframe().lanes]
     # A "law" badge: another text, drawn from vanilla's distribution.
-    assert badges[1] == badges[2] == ("law", NOTE) and badges[3][0] == "same"
+    assert badges[1] == badges[2] == ("law", SAME_DISTRIBUTION) and badges[3][0] == "same"
     view.add(events[-1])
     end = view.ending()
-    assert [row.badge for row in end.results][1] == ("law", NOTE)
+    assert [row.badge for row in end.results][1] == ("law", SAME_DISTRIBUTION)
     assert "Bigram and Trigram sampled from vanilla's distribution" in end.headline
     assert "Every other lane printed the same text." in end.headline
     finished = events[-1]
     assert isinstance(finished, Finished)
-    assert final_badge(finished.lanes[1], finished.stopped) == ("law", NOTE)
+    assert final_badge(finished.lanes[1], finished.stopped) == ("law", SAME_DISTRIBUTION)
     assert final_badge(finished.lanes[3], finished.stopped) == ("identical", "identical to vanilla")
 
 
@@ -200,7 +200,7 @@ def first_two_tokens(target: TableTarget, name: str, seed: int, params: Sampling
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.samples and name != "trigram"])
 def test_the_first_two_tokens_follow_the_targets_distribution(name: str) -> None:
-    small = TableTarget(4, order=1, scale=1.0, vocab=6)
+    small = TableTarget(seed=4, order=1, scale=1.0, vocab=6)
     params = SamplingParams(0.7, top_p=0.95)
     num_texts = 900
     probs = joint_distribution(small, PROMPT, params)

@@ -28,7 +28,8 @@ from tests.parts import VOCAB, CopyingModel, FunctionSession, PromptedCopyingMod
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
 ROWS = (1, 2, 4, 8, 16, 32)
 CHEAP, EXPENSIVE = (1.0, 1.0, 1.01, 1.02, 1.03, 1.04), (1.0, 1.9, 3.8, 7.6, 15.2, 30.4)
-# Many rows are cheap after a short prompt, and expensive after a long one.
+# Many rows are cheap after a short prompt, and expensive after a long one. A `ContextCost` has the prompt's length, the
+# time of one row in ms, and the costs of `ROWS`.
 BY_CONTEXT = CostCurve(
     ROWS, EXPENSIVE, (ContextCost(10, 5.0, CHEAP), ContextCost(9000, 9.0, EXPENSIVE)), {"machine": "a test"}
 )

@@ -1,4 +1,7 @@
-"""Heads with random weights, written as folders in the published layouts."""
+"""Heads with random weights, written as folders in the published layouts, under the names that tensors have there.
+
+`ids` are a shortlist: the only tokens that a head can draft; () stands for all. `target` gives width and vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -80,13 +83,14 @@ def eagle_three(
 ) -> Path:
     """An EAGLE-3 head, with an output layer of its own; see `eagle_one`."""
     generator, width = torch.Generator().manual_seed(seed), target.config.hidden_size
-    num_words = len(ids) or target.vocab_size
+    num_tokens = len(ids) or target.vocab_size
     tensors = layer_tensors(generator, target, prefix, 2 * width)
     for name in (f"{prefix}input_layernorm", f"{prefix}hidden_norm", "norm"):
         tensors[f"{name}.weight"] = 1 + _random(generator, width)
+    # `fc` joins the hidden states of three levels.
     tensors |= {
         "fc.weight": _random(generator, width, 3 * width),
-        "lm_head.weight": _random(generator, num_words, width),
+        "lm_head.weight": _random(generator, num_tokens, width),
     }
     if ids:
         marks = torch.zeros(target.vocab_size, dtype=torch.bool)
@@ -118,6 +122,7 @@ def block(
             tensors[f"{prefix}self_attn.{name}_norm.weight"] = 1 + _random(generator, size)
     for name in ("hidden_norm", "norm"):
         tensors[f"{name}.weight"] = 1 + _random(generator, width)
+    # `fc` joins the hidden states of two levels, the outputs of the layers `target_layer_ids`; token 2 is the mask.
     tensors["fc.weight"] = _random(generator, width, 2 * width)
     config: dict[str, Any] = {"num_hidden_layers": layers, "block_size": 4}
     # A target of one layer has layer 0 only.

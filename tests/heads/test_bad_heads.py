@@ -1,4 +1,8 @@
-"""Heads that do not fit: each is refused in one sentence that names the head and says what to do."""
+"""Heads that do not fit: each is refused in one sentence that names the head and says what to do.
+
+The target has hidden states of 32 numbers, VOCAB tokens and five layers, so its levels are 0 to 5: level i enters layer
+i, and the last one is the state after all layers. Names of tensors and settings are those of published heads.
+"""
 
 from __future__ import annotations
 
@@ -150,6 +154,7 @@ BAD_HYDRA: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: change_config(folder, hydra_head_arch="mlp"),
         "for instance prefix_embeding_layer",
     ),
+    # The first block of head 2 reads a state and the embeddings of three tokens: 4 * 32 numbers.
     "a first block of another head": (
         lambda folder: set_tensor(folder, "hydra_mlp.2.1.linear.weight", torch.ones(32, 96)),
         "has hydra_mlp.2.1.linear.weight of shape 32x96, and its config and target need 32x128",
@@ -250,6 +255,7 @@ def test_a_block_guesses_from_its_first_row_where_the_config_says_so(target: Tar
             json.dumps({"speculators_model_type": "dspark", "transformer_layer_config": config, **extra})
         )
         set_tensor(folder, "verifier_norm.weight", torch.ones(32))
+        # From a state of 32 numbers and the bias's rank, 2.
         set_tensor(folder, "confidence_head.proj.weight", torch.ones(1, 34))
         head = build_head(read_head(folder), target)
         assert head.kind == "block" and head.depth == depth
@@ -325,8 +331,10 @@ def test_names_with_speculators_prefixes_are_read(target: Target, tmp_path: Path
 
 
 def test_choices_of_heads(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Lane -> the kind of head with which it drafts; `hybrid` drafts with an EAGLE head, too.
     lanes = head_lanes()
     monkeypatch.chdir(tmp_path)
+    # The name of a folder may have an equals sign, as a choice "LANE=FOLDER" has.
     eagle, medusa = folders.eagle_one(tmp_path / "a=b", target), folders.medusa(tmp_path / "m", target)
     assert split_choice("eagle=folder", lanes) == ("eagle", "folder")
     assert split_choice("a=b", lanes) == ("", "a=b")

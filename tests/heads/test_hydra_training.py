@@ -34,6 +34,7 @@ def test_training_computes_what_a_session_guesses(tmp_path: Path) -> None:
 
     ids = torch.randint(2, VOCAB, (12,), generator=generator)
     states = target.model(ids[None, :-1], output_hidden_states=True).hidden_states[-1][0]
+    # The answer's first token.
     start = 5
     batch = collate([(ids, start, states[:, None])])
     rows = target.model.get_output_embeddings().weight
@@ -47,6 +48,7 @@ def test_training_computes_what_a_session_guesses(tmp_path: Path) -> None:
         session.begin(text[-1])
         for depth in range(min(DEPTHS, len(ids) - start - place)):
             path = tuple(ids[start + place : start + place + depth].tolist())
+            # All tokens with their probabilities, the likeliest first; sorted by token below.
             guesses = session.likeliest([path], VOCAB)[0]
             expected = trained[depth][place].softmax(-1)
             actual = torch.tensor([prob for _, prob in sorted(guesses)])

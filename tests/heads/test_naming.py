@@ -23,6 +23,7 @@ from tests.heads import folders
 from tests.models import change_config, tiny_model
 from tests.parts import EOS, VOCAB
 
+# A shortlist: the only tokens that a head can draft. It has the end-of-text token, as it must.
 IDS = (EOS, 3, 4, 9)
 TEXT = (5, 6, 7, 8, 9)
 # A writer of each layout, the layout's name, and another layout of the same kind.
@@ -93,7 +94,10 @@ def test_a_head_is_the_same_in_every_layout(name: str, ids: tuple[int, ...], tar
 
 
 def test_the_config_of_speculators_is_nested_as_its_library_nests_it(target: Target, tmp_path: Path) -> None:
-    """Layers are counted by level, and the layer's own sizes are those of a Llama."""
+    """Layers are counted by level, and the layer's own sizes are those of a Llama.
+
+    In `eagle_config` a number names a layer by its output, which is the next higher level.
+    """
     first = folders.eagle_three(
         tmp_path / "first", target, ids=IDS, eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 3]}
     )
@@ -106,7 +110,10 @@ def test_the_config_of_speculators_is_nested_as_its_library_nests_it(target: Tar
 
 
 def test_rows_of_all_tokens_are_cut_to_the_token_map(target: Target, tmp_path: Path) -> None:
-    """Like vLLM, we take a shortlist's rows from output layers of the whole vocabulary."""
+    """Like vLLM, we take a shortlist's rows from output layers of the whole vocabulary.
+
+    `token_map` is vLLM's name of the shortlist's ids, `truncated_vocab_size` that of their number.
+    """
     folder = folders.vllm_medusa(tmp_path / "head", target)
     tensors = load_file(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())

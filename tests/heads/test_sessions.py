@@ -1,4 +1,8 @@
-"""Heads in a race: a session follows a plain recomputation, an oracle is accepted whole, and no head changes a text."""
+"""Heads in a race: a session follows a plain recomputation, an oracle is accepted whole, and no head changes a text.
+
+A feature is a token's hidden states at the levels that a head reads: level i enters the target's layer i. A path is the
+tokens of a draft after the pending token, the last token of the text, whose own hidden state is not known yet.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ from specrace.model.capture import capture_graphs, capture_replay
 from specrace.model.target import Target
 from tests.heads import folders
 from tests.model.forward.test_graphs import FakeCapturer
-from tests.models import WIDE, tiny_model
+from tests.models import COMPILABLE, tiny_model
 from tests.parts import EOS, VOCAB, random_prompt, random_tree
 
 # A shortlist, with the end-of-text token.
@@ -102,6 +106,7 @@ def plain_eagle_three(
     `speculators`: with its names, `norm_before_residual` and `norm_output`.
     """
     states, width = hidden_states(target, text[:-1]), target.config.hidden_size
+    # EAGLE-3's own, which a config may leave out.
     levels = (2, target.num_layers // 2, target.num_layers - 3)
     joined = torch.cat([states[level] for level in levels], -1)
     if "fc_norm.0.weight" in tensors:
@@ -146,7 +151,9 @@ def plain_block(
     """Logits after `path` by dense attention of a block of four rows, written out; row `first` guesses first."""
     width = target.config.hidden_size
     states = hidden_states(target, text[:-1])
+    # The outputs of layers 0 and 1 (`folders.block`) are levels 1 and 2.
     context = _norm(linear(torch.cat([states[1], states[2]], -1), tensors["fc.weight"]), tensors["hidden_norm.weight"])
+    # The pending token, then the mask, whose token is 2 in these heads.
     rows, number = embed(target, [text[-1], 2, 2, 2]), 0
     while f"layers.{number}.input_layernorm.weight" in tensors:
         prefix = f"layers.{number}."
@@ -278,7 +285,7 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(
         monkeypatch.setattr(module, "_GROWTH", 0)
     write, plain, layers, max_depth = KINDS[kind]
     plain = torch.no_grad()(plain)
-    target = target_of(layers, **WIDE)
+    target = target_of(layers, **COMPILABLE)
     compiled = kind.endswith("compiled")
     if compiled:
         # Narrow vectors run on every processor that the decoder runs on.
@@ -383,6 +390,7 @@ def _acceptance(target: Target) -> float:
     return sum(len(step.verdict.path) - 1 for step in steps) / drafted
 
 
+# How a target's forwards may run -> a function that makes them run so.
 WAYS: dict[str, Callable[[Target], object]] = {
     "eager": lambda target: target.model,
     "fused": partial(capture_replay, compiled=False),
@@ -395,7 +403,7 @@ WAYS: dict[str, Callable[[Target], object]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_no_head_changes_a_text(way: str, temperature: float, tmp_path: Path) -> None:
     """Random heads draft nonsense; the text stays vanilla's in every way of running the target."""
-    target = target_of(3, **WIDE)
+    target = target_of(3, **COMPILABLE)
     WAYS[way](target)
     heads = [
         folders.eagle_one(tmp_path / "e", target, ids=IDS, intermediate_size=48),

@@ -1,4 +1,4 @@
-"""Masks see what they should in every way of running a model, never become tokens, and change no text.
+"""Masks see what they should in every way of running a model (`WAYS`), never become tokens, and change no text.
 
 Masks are extra rows of a forward, at which the target itself guesses the tokens to come: the head of the lane space.
 """
@@ -76,6 +76,7 @@ def test_masks_see_the_text_up_to_the_last_accepted_token(way: str, tmp_path: Pa
     session = head.after(text, target.prefill(text)).session(SamplingParams(), 99)
     assert session.likeliest([()], 1) == [[]]
     lane, plain = (target.session(target.prefill(text), 99, **more) for more in ({"head_session": session}, {}))
+    # How many of the masks are used, and how many draft tokens the random tree has.
     for num_masks, size in ((3, 0), (3, 4), (2, 3), (3, 6), (1, 1), (3, 2)):
         session.num_masks = num_masks
         tree = random_tree(rng, text[-1], size)
@@ -181,6 +182,7 @@ def test_masks_that_know_the_future_are_accepted_whole(temperature: float, tmp_p
     while len(text) < 60:
         logits = target.plain_logits(text)[-1:]
         text.append(int(sampler.choose(logits, [len(text)])))
+    # Without the shift, the share of accepted tokens is 1; with it, it is below 0.5.
     for shift, expected in ((0, 1.0), (1, 0.5)):
 
         class Knowing(SpaceSession):
@@ -233,7 +235,7 @@ def test_the_budget_and_the_number_of_masks_bound_the_draft() -> None:
     class Ready:
         """A head session of up to four masks, which guesses one token at each depth."""
 
-        depth, levels_per_forward, room, num_masks = 4, 4, 99, 0
+        depth, depths_per_forward, room, num_masks = 4, 4, 99, 0
 
         def begin(self, root: int) -> None:
             pass
@@ -243,6 +245,7 @@ def test_the_budget_and_the_number_of_masks_bound_the_draft() -> None:
 
     head = Ready()
     drafter = SpaceDrafter(DrafterInputs((4, 5), vocab_size=99, head=head), depth=3)
+    # `depth` is how deep this step's draft may be. The next one's is at least one token less, and needs no more masks.
     for budget, depth, drafted, masks in ((9, 99, 3, 3), (2, 99, 2, 2), (9, 2, 2, 1), (9, 1, 1, 0), (0, 0, 0, 0)):
         tree = drafter.propose((4, 5), budget, depth)
         assert (tree.tokens, head.num_masks) == ((5, *range(9, 9 + drafted)), masks)

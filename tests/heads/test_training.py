@@ -1,4 +1,8 @@
-"""Training of heads on a tiny random model: data, resumption, the trainer, what is measured, what is exported."""
+"""Training of heads on a tiny random model: data, resumption, the trainer, what is measured, what is exported.
+
+A shard is a file of conversations (questions and the target's answers) with hidden states; a card is an exported head's
+README.md; a fingerprint is a digest of a target's weights.
+"""
 
 from __future__ import annotations
 
@@ -136,6 +140,7 @@ def test_overlap_is_eight_words_or_a_whole_short_question() -> None:
 
 def test_questions_of_a_test_are_avoided(work: HeadWork, tmp_path: Path) -> None:
     asked = open_shards(work.data)[0].questions
+    # A set, asked by `in`, in the place of an `Overlap`.
     avoid: Any = {asked[0]}
     description = replace(read_description(work.data), recipe=DataRecipe(1, rows=24))
     list(DataMaker(work.target, tmp_path, description, [], avoid).run())
@@ -287,7 +292,8 @@ def test_acceptance_is_counted_along_the_chain() -> None:
     assert right.by_depth == (1, 1, 1)
     assert right.num_tokens == 4
     partly_right = measure(KnowingHead(batch, {(1, 0), (2, 1)}), [batch], torch.ones(40, 4), ids, ids, 3)
-    # Chains begin at four tokens and have room for 4, 3, 2 and 1 drafts.
+    # Chains begin at four tokens and have room for 4, 3, 2 and 1 drafts. Three of four first drafts are right. After
+    # them, two chains have room for a second draft, of which one is right; that chain has no room for a third.
     assert partly_right.by_depth == pytest.approx((3 / 4, 1 / 2, 0))
     assert partly_right.tokens_per_step == pytest.approx(1 + 3 / 4 + 3 / 8)
 

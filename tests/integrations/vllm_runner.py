@@ -48,7 +48,11 @@ class Request:
 
 
 class Runner:
-    """vLLM's persistent batch, the part of its scheduler that handles drafts, and its calls of the drafter."""
+    """vLLM's persistent batch, the part of its scheduler that handles drafts, and its calls of the drafter.
+
+    `chunk`: how many tokens of a prompt a forward reads at most. `num_tokens_no_spec`: vLLM's name for the number of
+    tokens of each row without draft ("speculative") tokens.
+    """
 
     def __init__(self, drafter: Any, num_draft: int, max_model_len: int, rows: int, chunk: int = 16) -> None:
         self.drafter, self.num_draft, self.max_model_len, self.chunk = drafter, num_draft, max_model_len, chunk

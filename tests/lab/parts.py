@@ -31,7 +31,7 @@ FRESH = {"id": 2, "category": "fresh", "prompt_ids": [1, 2, 3], "output_ids": [4
 
 
 def transcript(prompt: Sequence[int], output: Sequence[int]) -> Transcript:
-    """A transcript of these ids."""
+    """A transcript of these ids, in the category "none"; its vocabulary ends at the largest of them."""
     return Transcript("", "none", tuple(prompt), tuple(output), max(*prompt, *output) + 1)
 
 

@@ -40,6 +40,7 @@ def page_figure(file: Path, tokenizer: Path) -> float:
     `shown` would add the requests' texts, which are not needed here.
     """
     settings = {"path": str(file), "lanes": [LANE], "columns": "", "tokenizer": str(tokenizer), "name": "tokenizer"}
+    # The first argument is not used.
     progress = score_log("", json.dumps(settings | {"decodes_ids": True, "shown": False}).encode())
     while True:
         try:

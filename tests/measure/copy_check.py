@@ -1,6 +1,8 @@
 """Recycling and fusion with and without their option `copy`:
 `python -m tests.measure.copy_check --model smollm2-135m`.
 
+With `copy`, recycling first drafts what followed an earlier match of the last tokens in prompt or output; fusion also
+drafts what the model found likely after the same two tokens.
 Runs both bundled sets of questions in float32. Prints for each setting the tokens per step, the draft tokens per step,
 the expected speedup (tokens divided by the steps' cost on the cost curve) and the time on the lane's clock. All texts
 must be vanilla's. Steps and tokens do not depend on the machine. It takes minutes, so it is not one of the tests.
@@ -94,6 +96,7 @@ def run(
             if not lane.end:
                 step, totals = lane.step(), sums[setting]
                 drafted = step.tree.num_draft
+                # The last of the costs is that of a step with all the draft tokens.
                 values = (len(step.emitted), 1, drafted, step_costs(curve, drafted).costs[-1], step.timing.total_ms)
                 for field, value in zip(FIELDS, values, strict=True):
                     totals[field] += value

@@ -101,6 +101,7 @@ def measure(target: Target) -> tuple[float, float]:
     times = []
     for token in range(STEPS):
         began = thread_ms()
+        # A tree of one node, whose token does not matter.
         target.logits(store, TokenTree.chain(token))
         times.append(since_ms(began))
     return median(times), target.step_limit_ms(COLUMNS, 1)

@@ -22,6 +22,7 @@ from playwright.sync_api import CDPSession, Page, sync_playwright
 
 from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 
+# The largest share of a core that drawing may take, a bar of our own; and times in ms.
 MAX_SHARE, TIMEOUT_MS, POLL_MS = 0.6, 120_000, 500
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # A script that tells whether the page plays a race ("replay") or shows its end ("result").

@@ -88,6 +88,7 @@ def main(arguments: list[str]) -> int:
         spec = RaceSpec(tuple(lanes), options.max_new_tokens, num_draft, options=lanes)
         bench = Bench(workbench.target, spec, repetitions=options.repetitions, curve=curve, keep_outputs=False)
         results = bench.run(prompts)
+        # `str` in place of a tokenizer, because the summary's texts are not used.
         raced = {lane_summary["lane"]: lane_summary for lane_summary in summarise(results, str)["lanes"]}
         expected = forecast_of(
             results, [ScoredLane.of(name, lane_options, num_draft) for name, lane_options in lanes.items()], curve

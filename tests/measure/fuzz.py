@@ -103,6 +103,7 @@ class Fuzzer:
         """Add a complaint for everything that is wrong with an answer."""
         self.statuses[exchange.status] += 1
         where = f"{exchange.method} {exchange.path[:80]} {exchange.body[:80]!r}: {exchange.status}"
+        # OUR_FAULT is what visitors are told of an error that nobody expected.
         if (exchange.status >= 500 and not is_sentence(exchange.answer)) or OUR_FAULT.encode() in exchange.answer:
             self.complaints.append(f"{where} {exchange.answer[:200]!r}")
         for secret in self.secrets:

@@ -96,6 +96,7 @@ def main(arguments: Sequence[str]) -> int:
             ]
             attach_heads(workbench.target, written_heads, head_lanes())
     tallies = {lane: Tally() for lane in lanes if lane in workbench.target.heads or not find_method(lane).needs_head}
+    # "auto" is no set: its questions are drawn from the documents, with the number of passages that suits the model.
     file, passages = SETS.get(options.questions, (None, None))
     lines = draw_questions(workbench.documents, options.limit) if file is None else read_prompts(file, options.limit)
     spec = RaceSpec(("vanilla",), max_new_tokens=options.max_new_tokens)

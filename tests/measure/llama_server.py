@@ -25,6 +25,7 @@ def main(weights: str, port: str, kind: str = "", *settings: str) -> None:
     params.n_parallel = 1
     # More threads would wait for each other in a loop, for as long as a busy machine keeps one of them waiting.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    # Otherwise llama.cpp would adapt other settings to the free memory.
     params.fit_params = False
     params.endpoint_metrics = True
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32

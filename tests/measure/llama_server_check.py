@@ -214,7 +214,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     for case in CASES:
         answers = [row for row in rows if row["server"] == case.name]
         sums = {name: sum(row[name] for row in answers) for name in ("drafted", "accepted", "equal", "tokens", "steps")}
-        # The twin's draft tokens and accepted tokens.
+        # The twin's draft tokens (0) and accepted tokens (1).
         twin = [str(sum(row["forecast"][index] for row in answers)) if case.twin else "–" for index in (0, 1)]
         line = [case.kind or "none", str(len(answers)), twin[0], str(sums["drafted"]), twin[1], str(sums["accepted"])]
         lines.append([*line, str(sums["equal"]) if case.twin else "–", f"{sums['tokens'] / sums['steps']:.3f}"])

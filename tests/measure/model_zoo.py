@@ -148,6 +148,7 @@ def plain_text(model: Any, prompt: Sequence[int], params: SamplingParams, count:
         min_new_tokens=count,
         do_sample=False,
         logits_processor=processors,
+        # No token has this id, so no text ends early.
         eos_token_id=-1,
         pad_token_id=0,
     )

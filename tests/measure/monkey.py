@@ -20,6 +20,7 @@ from playwright.sync_api import Error as BrowserError
 from tests.browser.apps import FLAGS, PATIENCE_S, find_chromium, serving
 from tests.browser.parts import RECORDING, question_field
 
+# Keys that do something on the page (stage/keys.js), and those with which visitors move about.
 KEYS = [*"r123456pftemvogd?", "Escape", " ", "ArrowLeft", "ArrowRight", "Tab", "Enter"]
 QUESTIONS = ["What is the n-gram trie built from?", "", "  ", "<b>${x}</b>", "Why does bread rise?", "a" * 2500]
 SIZES = [(1280, 720), (1920, 1080), (390, 844), (800, 600)]

@@ -100,6 +100,7 @@ def measure(url: str, rounds: int) -> bool:
                 pairs.append((headless_race, watched_race))
                 waited.append(page.evaluate(WAITED_S))
         browser.close()
+    # Not `and`, which would not print the second figures if the first ones fail.
     return check_speed(pairs) & check_wait(waited)
 
 

@@ -41,7 +41,7 @@ from specrace.model.weights.source import choose_model
 from specrace.workbench import Workbench
 from tests.lab.advice.exports.llama_cpp_flags import parse_flags
 from tests.lab.parts import transcript, write_log
-from tests.models import write_source
+from tests.models import write_zero_gguf
 
 MAX_ERROR = 0.03
 # Every lane that the two engines have: (engine, lane, options, draft tokens). The options ask for short matches,
@@ -122,7 +122,7 @@ def answers(workbench: Workbench, limit: int, max_new_tokens: int, passages: int
 def write_weights(target: Target, folder: Path) -> GgufWeights:
     """The target's weights as a temporary GGUF file; if the model's folder has no GGUF, one is written to `folder`."""
     if not list(Path(target.config._name_or_path).glob("*.gguf")):
-        write_source(target, folder / "weights.gguf")
+        write_zero_gguf(target, folder / "weights.gguf")
         target.config._name_or_path = str(folder)
     return GgufWeights(target)
 
@@ -185,7 +185,9 @@ def main(arguments: list[str]) -> int:
         weights = write_weights(workbench.target, Path(folder))
     for engine, lane, lane_options, num_draft in LANES:
         scored = ScoredLane.of(lane, lane_options, num_draft)
-        settings = ENGINES[engine].export(Choice(lane, scored.options, num_draft, 1.0, ())).settings
+        # No acceptance is known here; only the flags for load tests would need it.
+        choice = Choice(lane, scored.options, num_draft, mean=1.0, rates=())
+        settings = ENGINES[engine].export(choice).settings
         cases.append((engine, {"lane": lane, "options": scored.options, "num_draft": num_draft, "settings": settings}))
     for engine, case in cases:
         scored = ScoredLane.of(case["lane"], case["options"], case["num_draft"])

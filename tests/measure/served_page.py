@@ -30,6 +30,7 @@ from tests.measure.vllm_server import CASES, make_environment, running
 from tests.servers.replies import Answer, as_json, serving
 
 QUESTION, ANSWER_S, READY_MS = "Who coined the term prompt injection?", 600, 300_000
+# vLLM without drafts, and with suffix decoding.
 PLAIN, SUFFIX = CASES[0], CASES[2]
 VIEW = {"width": 1440, "height": 900}
 

@@ -31,6 +31,7 @@ def measure(kind: str) -> tuple[float, float]:
         accepted = [rng.randrange(3, VOCABULARY) for _ in range(rng.randrange(4))]
         rejected = [rng.randrange(3, VOCABULARY) for _ in range(1 + rng.randrange(4))]
         target.logits(drafted, TokenTree.chain(text[-1], [*accepted, *rejected]))
+        # The cache keeps the root and the accepted nodes.
         drafted.keep(range(1 + len(accepted)))
         # Without drafts, the same accepted tokens are read one at a time.
         for token in (text[-1], *accepted):

@@ -43,7 +43,8 @@ def similar_places(states: Tensor, text: Sequence[int], start: int) -> Iterator[
     for pending in range(max(2, start), len(text) - 1):
         scores = rows[: pending - 1] @ rows[pending - 1]
         matches = ids[1:pending] == text[pending]
-        # A match outweighs any difference of similarities, which lie between -1 and 1.
+        # A match outweighs any difference of similarities, which lie between -1 and 1. After state i comes token i + 1,
+        # in the place of the pending token, and token i + 2 is the one to copy.
         yield pending, text[int((scores + 4 * matches).argmax()) + 2], bool(matches.any())
 
 

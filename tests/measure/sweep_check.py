@@ -2,7 +2,8 @@
 
 Sweeps twenty questions x four lanes x twelve settings: once undisturbed, once killed five times at random moments and
 resumed, and with --ray also on Ray. All tables must agree in every count, and the recommendation must be the same with
-other seeds. Prints the times. It takes minutes, so it is not one of the tests.
+other seeds. A sweep saves each answer, and the score of each *cell*, one lane setting on one shard of the requests.
+Prints the times. It takes minutes, so it is not one of the tests.
 """
 
 from __future__ import annotations
@@ -73,8 +74,10 @@ def check_kills(arguments: tuple[object, ...], expected: dict[str, Any], folder:
 
     Returns whether the table equals the undisturbed one, each cell was scored once, and every kill hit a running sweep.
     """
+    # Without a seed, so that every check kills at other moments.
     out, rng, num_hits = folder / "killed", random.Random(), 0
-    # Kills are spread over the saved work and not over time, most of which is spent on loading the model.
+    # Kills are spread over the saved work and not over time, most of which is spent on loading the model. There is none
+    # in the last tenth, because the sweep might end before it.
     total = expected["requests"] + expected["cells"]
     kill_points = sorted(rng.randrange(9 * total // 10) for _ in range(KILLS))
     for number, min_saved in enumerate(kill_points, 1):

@@ -34,6 +34,7 @@ def measure(target: Target, taps: Mapping[str, tuple[int, ...]], turns: int) -> 
     The order of the taps is reversed in every other turn, because a step warms the caches for the next.
     """
     prompt = [1 + number % (target.vocab_size - 1) for number in range(COLUMNS)]
+    # A tree of one node, which has the token id 1; any id will do.
     store, tree = target.prefill(prompt).store.clone(COLUMNS + 1), TokenTree.chain(1)
     times = {name: list[float]() for name in taps}
     expected, are_equal = target.run(store, tree).clone(), True
@@ -57,6 +58,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=400)
     options = parser.parse_args()
     target = Workbench.open(choose_model(options.model, dtype=options.dtype)).target
+    # Level i enters layer i, so the last level leaves the last layer. EAGLE-3 reads an early, a middle and a late one.
     last = int(target.config.num_hidden_layers)
     taps = {"untapped": (), "EAGLE-1's level": (last,), "EAGLE-3's levels": (2, last // 2, last - 3)}
     times, are_equal = measure(target, taps, options.turns)

@@ -87,6 +87,7 @@ def measured_counts(row: Mapping[str, Any]) -> Counts | None:
 
     Only the last step's draft can pass the end of the text.
     """
+    # Assigns the counts of each step to its chunk.
     sizes = [len(chunk) for chunk in row["chunks"]]
     placed = place_drafts(sizes, row["per_step_accepted"] or [], row["per_step_drafted"] or [])
     if placed is None:

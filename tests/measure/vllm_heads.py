@@ -53,6 +53,7 @@ class Chain:
         options = {HEAD: {"depth": self.length, "width": 1}} if self.lane == HEAD else {}
         spec = RaceSpec((self.lane,), limit, self.length, options=options)
         prefix = read_prompt(workbench.target, prompt, spec)
+        # A forward of the head costs nothing either.
         return RaceSetup(workbench.target, tuple(prompt), prefix, spec, FREE, head_prices={self.lane: 0.0})
 
     def steps(self, workbench: Workbench, prompt: Sequence[int], limit: int) -> list[tuple[int, ...]]:
@@ -210,6 +211,7 @@ def main(arguments: Sequence[str]) -> int:
     workbench = Workbench.open(choice)
     model = write_target(workbench, options.folder)
     requests = list(prompts(workbench, options.limit, options.max_new_tokens))
+    # CASES begins with the one without drafts and one with n-grams.
     cases = [*(replace(case, dtype=options.dtype) for case in CASES[:2]), chain.case]
     plain, ngram, rows = (
         answers(

@@ -39,7 +39,7 @@ METADATA = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n"
 Rows = Sequence[Mapping[str, Any]]
 # A request's id -> its prompt.
 Prompts = Mapping[str, tuple[int, ...]]
-# The port of the first server, the seconds it may take to start, and the most requests at a time.
+# The port of the first server, the seconds it may take to start (on a CPU, minutes), and the most requests at a time.
 PORT, START_S, MAX_AT_ONCE = 8473, 1200, 8
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",

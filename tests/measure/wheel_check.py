@@ -121,7 +121,8 @@ def exports(engine: str) -> list[str]:
     flags = []
     for lane, options in LANES[engine]:
         scored = ScoredLane.of(lane, options, 8)
-        choice = Choice(lane, scored.options, 8, 2.0, (0.6, 0.3, 0.1))
+        # An acceptance as a log might have shown it: 0.6 + 0.3 + 0.1 accepted tokens a step, and the bonus token.
+        choice = Choice(lane, scored.options, 8, mean=2.0, rates=(0.6, 0.3, 0.1))
         if lane in ENGINES[engine].plug_ins:
             flags.append(ENGINES[engine].plug_ins[lane](choice, ASSUMED_GPU))
             continue

@@ -1,4 +1,8 @@
-"""Draft models: their drafts and distributions, what is refused, and the bundled draft model."""
+"""Draft models: their drafts and distributions, what is refused, and the bundled draft model.
+
+`after(text)` reads a text but its last token, and a session continues from there. q is the distribution that a draft
+token is drawn from; a warped distribution is that after temperature, top-k and top-p.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +82,7 @@ def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
                 text.append(token)
                 num_drafted += 1
             scores = session.score(tree)
-            # Keep a random part of the draft, whatever the target's tokens are: the draft model must rewind its cache.
+            # Commit a random part of the draft, whatever the target's tokens: the draft model must rewind its cache.
             num_kept = rng.randint(0, tree.num_draft)
             session.keep(range(num_kept + 1))
             lane_context += [*tree.tokens[1 : num_kept + 1], scores.targets[num_kept]]
@@ -166,6 +170,7 @@ def test_looking_at_a_tree_grows_a_full_cache() -> None:
 
 
 def test_a_draft_model_whose_layers_keep_a_state_drafts_one_branch_only() -> None:
+    # A model with convolutions, whose states must be returned to after a rejection.
     small = DraftModel(make_target("lfm2"))
     session = small.after((5, 6, 7)).session(SamplingParams())
     chain = TokenTree.chain(8, [9])
@@ -269,6 +274,7 @@ def test_a_target_that_drafts_for_itself_accepts_every_draft() -> None:
 
 
 def test_the_bundled_draft_model_is_small_and_has_the_targets_vocabulary(bundled: Workbench) -> None:
+    # It is part of the package; 2.9 million parameters in 16 bits are 5.8 MB.
     assert sum(file.stat().st_size for file in (ASSETS / "tiny-draft").iterdir()) < 6_500_000
     assert (ASSETS / "tiny-draft" / "model.safetensors").stat().st_size < 6_000_000
     target, drafting = bundled.target, load_target(ASSETS / "tiny-draft", graphs=False)
@@ -281,7 +287,7 @@ def test_the_bundled_draft_model_gives_more_than_three_and_a_half_tokens_per_ste
     tokens = steps = 0
     for question in ("Why does bread rise?", "What causes the tides?"):
         spec = RaceSpec(("draft-model",), max_new_tokens=48, num_draft=5)
-        *_, finished = bundled.ask(RaceRequest(question, spec, 2))
+        *_, finished = bundled.ask(RaceRequest(question, spec, passages=2))
         assert isinstance(finished, Finished) and finished.lanes[1].identical
         # Lane 0 is vanilla.
         tokens, steps = tokens + finished.lanes[1].tokens, steps + finished.lanes[1].steps
@@ -289,7 +295,8 @@ def test_the_bundled_draft_model_gives_more_than_three_and_a_half_tokens_per_ste
 
 
 def test_the_bundled_draft_model_races_with_rejection_sampling(bundled: Workbench) -> None:
-    spec = RaceSpec(("draft-model",), 40, 4, temperature=0.8, verifier="rejection")
-    *_, finished = bundled.ask(RaceRequest("Why does bread rise?", spec, 1))
+    spec = RaceSpec(("draft-model",), max_new_tokens=40, num_draft=4, temperature=0.8, verifier="rejection")
+    *_, finished = bundled.ask(RaceRequest("Why does bread rise?", spec, passages=1))
     assert isinstance(finished, Finished)
+    # Lane 0 is vanilla.
     assert finished.lanes[1].note and finished.lanes[1].acceptance_rate > 0.5

@@ -1,4 +1,7 @@
-"""Choosing tokens: their frequencies, warping as in transformers, and noise that depends on seed and position only."""
+"""Choosing tokens: their frequencies, warping as in transformers, and noise that depends on seed and position only.
+
+Warping applies temperature, top-k and top-p to logits. A drawn token is the argmax of warped logits plus noise.
+"""
 
 from __future__ import annotations
 
@@ -90,6 +93,7 @@ def test_the_token_at_a_position_does_not_depend_on_the_batch(seed: int, positio
 def test_noise_beyond_the_cached_positions_is_drawn_again_identically() -> None:
     logits = random_logits(1, 40)
     sampler = Sampler(SamplingParams(1.0, seed=3))
+    # A sampler keeps the noise of up to 256 positions.
     first = [sampler.choose(logits, [position]).item() for position in range(300)]
     assert [sampler.choose(logits, [position]).item() for position in range(300)] == first
 

@@ -18,7 +18,7 @@ from tests.models import tiny_target
 
 CONTEXTS = (1024, 8192, 32768)
 ROOM = 64
-# A tree of 17 nodes.
+# A tree of 17 nodes: their tokens, then the parent of each.
 TREE = TokenTree((3, *range(4, 20)), (-1, 0, 0, 1, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, 12))
 
 
@@ -31,6 +31,7 @@ def session_after(target: Target, context: int) -> ModelSession:
     """A session after `context` tokens with random keys and values, so that no prefill is needed."""
     generator = torch.Generator().manual_seed(0)
     store = KVStore(target.num_layers, context)
+    # Layers, keys and values, batch, heads, columns, numbers in a head.
     store.blocks = [torch.randn((target.num_layers, 2, 1, 2, context, 8), generator=generator)]
     store.length = context
     return target.session(Prefix(store, 0.0), ROOM, SamplingParams())

@@ -24,9 +24,10 @@ from specrace.engine.spec import RaceSpec
 from specrace.model.state_copies import CopyRates, Place, StateCopiesSession
 from specrace.model.target import Target
 from tests.heads.test_sessions import WAYS
-from tests.models import WIDE, tiny_model
+from tests.models import COMPILABLE, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
+# How many places a step copies from.
 NUM_PLACES = 8
 
 
@@ -35,7 +36,7 @@ def target_of(layers: int = 3, **changes: Any) -> Target:
 
 
 def open_session(target: Target, prompt: Sequence[int], room: int = 4) -> tuple[StateCopiesSession, Any]:
-    """A session of copies after a prompt, and the target's session that feeds it."""
+    """A session of copies after a prompt, and the target's session, which gives it the states of committed tokens."""
     head = target.state_copies()
     copies = head.after(prompt, target.prefill(prompt, head.levels)).session(SamplingParams(), room)
     return copies, target.session(target.prefill(prompt), 80, head_session=copies)
@@ -65,7 +66,7 @@ def plain_copy(text: Sequence[int], index: int, count: int) -> list[int]:
 
 def test_places_and_copies_are_those_of_a_plain_recomputation() -> None:
     """Checked over steps with random accepted paths, some without a draft, with more tokens than room, on two texts."""
-    target = target_of(**WIDE)
+    target = target_of(**COMPILABLE)
     for seed in range(2):
         rng = random.Random(seed)
         text = [5, *random_prompt(rng, 12), 6]
@@ -106,6 +107,7 @@ def test_a_text_without_another_place_has_no_copy() -> None:
         assert len(copies.likeliest([()], 3)[0]) == guesses
         lane.score(TokenTree.chain(tokens[0]))
         lane.keep((0,))
+    # The context of the small models has 512 tokens.
     assert copies.room == 512 - 3
 
 
@@ -168,17 +170,19 @@ def test_states_that_are_shifted_by_one_lose_acceptance(shift: int) -> None:
         copies = prompted.session(SamplingParams(), 1)
         copies.begin(text[-2])
         num_right += copies.likeliest([()], 1)[0][0][0] == text[-1]
+    # Of 20 texts; guessing which block comes next is right in half of them.
     assert num_right < 16 if shift else num_right == 20
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("way", WAYS)
 def test_copies_change_no_text(way: str, temperature: float) -> None:
-    target = target_of(**WIDE)
+    target = target_of(**COMPILABLE)
     WAYS[way](target)
     spec = RaceSpec(("states",), 24, temperature=temperature, seed=4)
     *_, finished = race(target, (3, 4, 5, 6) * 4, spec)
     assert isinstance(finished, Finished)
+    # Lane 0 is vanilla.
     assert finished.lanes[1].lane == "states" and finished.lanes[1].identical
 
 
@@ -187,7 +191,9 @@ def test_a_copied_token_says_from_where() -> None:
     target = target_of()
     target.eos_ids = frozenset()
     prompt = (3, 4, 5, 6)
-    steps = list(generate(target, "states", prompt, max_new_tokens=80, curve=CostCurve((1, 99), (1.0, 1.0))))
+    # A step over 99 rows takes no longer than one over a single row, so it pays to draft.
+    curve = CostCurve((1, 99), (1.0, 1.0))
+    steps = list(generate(target, "states", prompt, max_new_tokens=80, curve=curve))
     text = list(prompt)
     copied = 0
     for step in steps:

@@ -1,4 +1,8 @@
-"""Targets: which models load or are refused, and whether those that load are lossless."""
+"""Targets: which models load or are refused, and whether those that load are lossless.
+
+Lossless: every lane prints vanilla's text. `check_trees` compares a small draft's logits with those of a plain forward,
+before a model may race.
+"""
 
 from __future__ import annotations
 
@@ -348,6 +352,7 @@ def test_local_attention_is_refused_or_bounded_by_its_window() -> None:
 @pytest.mark.parametrize("method", ["trie", "jacobi", "lookahead"])
 def test_local_attention_is_lossless_within_the_context_limit(method: str) -> None:
     target, prompt = Target(model_with_local_attention(20), name="neo"), (3, 4, 5, 3)
+    # A draft of 8 tokens must fit after the last new token.
     room = min(target.max_context, 150) - len(prompt) - 8
     events = list(race(target, prompt, RaceSpec((method,), max_new_tokens=room, num_draft=8)))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
@@ -408,9 +413,9 @@ def test_the_context_is_the_models_own_whatever_its_window(
 ) -> None:
     target = tiny_target(name, **values)
     assert target.max_context == max_positions
-    target.check_length(max_positions - 10, 6, 4)
+    target.check_length(max_positions - 10, max_new_tokens=6, num_draft=4)
     with pytest.raises(InputError, match=rf"{max_positions - 9} tokens.* takes {max_positions}") as refused:
-        target.check_length(max_positions - 9, 6, 4)
+        target.check_length(max_positions - 9, max_new_tokens=6, num_draft=4)
     assert_one_sentence(refused)
 
 
@@ -543,8 +548,8 @@ def test_a_multimodal_config_may_have_end_tokens_in_its_text_part_only() -> None
 
 def test_the_least_recently_used_input_buffers_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny_target("llama")
-    # Buffers for n rows have n * n cells: those for 4, 10 and 11 rows fit together, those for 17 rows only alone.
-    monkeypatch.setattr("specrace.model.scorer.MAX_CELLS", 300)
+    # Buffers for n rows have a mask of n * n: those for 4, 10 and 11 rows fit together, those for 17 rows only alone.
+    monkeypatch.setattr("specrace.model.scorer.MAX_MASK_ELEMENTS", 300)
     small = target.inputs(4)
     large = [target.inputs(rows) for rows in (10, 11)]
     assert target.inputs(11) is large[1] and target.inputs(10) is large[0] and target.inputs(4) is small

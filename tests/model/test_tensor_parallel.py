@@ -1,4 +1,7 @@
-"""Tensor parallelism: races on a split model, the orders that followers carry out, and how the processes end."""
+"""Tensor parallelism: races on a split model, the orders that followers carry out, and how the processes end.
+
+Each process holds a part of every layer. The first one, the leader, runs the race and sends orders; the others follow.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,10 @@ from specrace.model.tensor_parallel import Follower, Followers, LeadingTarget, c
 from tests import processes
 from tests.model import split_race
 from tests.models import change_config, tiny_model, tiny_target
-from tests.parts import random_tree
+from tests.parts import VOCAB, random_tree
 
 ROOT = Path(__file__).resolve().parents[2]
+# The number of tokens of the bundled model, whose tokenizer the saved models get.
 VOCABULARY = 4160
 
 
@@ -70,9 +74,9 @@ def test_a_followers_cache_equals_its_leaders(pair: LeaderAndFollower) -> None:
     rng = random.Random(4)
     with torch.inference_mode():
         # The prompt is longer than an order's first message.
-        store: Any = pair.leader.prefill([rng.randrange(32) for _ in range(300)]).store.clone(500)
+        store: Any = pair.leader.prefill([rng.randrange(VOCAB) for _ in range(300)]).store.clone(500)
         for step in range(30):
-            tree = random_tree(rng, rng.randrange(32), (0, 3, 7, 40)[step % 4])
+            tree = random_tree(rng, rng.randrange(VOCAB), (0, 3, 7, 40)[step % 4])
             pair.leader.logits(store, tree)
             store.keep(tree.path_to(rng.randrange(len(tree))))
             if step % 5 == 4:
@@ -95,7 +99,7 @@ def test_a_follower_drops_the_stores_that_its_leader_has_freed(pair: LeaderAndFo
     gc.collect()
     pair.leader.logits(kept_store.clone(8), TokenTree((1,), (-1,)))
     pair.obey()
-    # The kept store and its clone are left; the other two stores have freed their blocks.
+    # The kept store and its clone are left, with the prompt but its last token; the other two have freed their blocks.
     assert [store.length for store in pair.follower.stores.values()] == [2, 2]
     assert [len(store.blocks) for store in follower_stores] == [0, 1, 0]
 

@@ -1,4 +1,8 @@
-"""A scripted target accepts what forced decoding accepts, and runs every forward."""
+"""A scripted target accepts what forced decoding accepts, and runs every forward.
+
+Its weights are random, but its choices follow transcripts: pairs of a prompt and an output that another model gave.
+Forced decoding lets a drafter draft such an output without any model.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ def test_steps_accept_what_forced_decoding_accepts(method: str) -> None:
     for prompt, output in itertools.islice(scripts().items(), 2):
         options = METHODS[method].defaults("cpu")
         drafter = METHODS[method].build(DrafterInputs(prompt, target.vocab_size, curve=assumed_curve("cpu")), **options)
-        expected = [len(step.emitted) for step in forced_steps(drafter, prompt, output, 8)]
+        expected = [len(step.emitted) for step in forced_steps(drafter, prompt, output, num_draft=8)]
         steps = list(generate(target, method, prompt, max_new_tokens=len(output), num_draft=8))
         assert tuple(token for step in steps for token in step.emitted) == output
         counts = [len(step.emitted) for step in steps]
@@ -87,6 +91,7 @@ def test_off_the_script_the_random_weights_choose() -> None:
     target = small_target()
     prompt, output = next(iter(scripts().items()))
     wrong = (output[0] + 1) % 50
+    # Below the root, a branch with the wrong token, and one with the script's next two.
     tree = TokenTree((prompt[-1], wrong, output[0], output[1]), (-1, 0, 0, 2))
     scores = target.session(target.prefill(prompt), 10).score(tree)
     assert (scores.targets[0], scores.targets[2], scores.targets[3]) == (output[0], output[1], output[2])
@@ -114,6 +119,7 @@ def test_bench_runs_a_scripted_target() -> None:
     summary = summarise(Bench(target, RaceSpec(("trie",)), repetitions=1).run(prompts), target.decode)
     assert [lane["identical"] for lane in summary["lanes"]] == [True, True]
     assert summary["lanes"][0]["tokens"] == sum(len(output) for _, output in transcripts)
+    # Tokens a step.
     assert summary["lanes"][1]["tau"] > 1.5
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from staging import PACKAGE, ROOT, forget_unkilled, stage
 
+# No record says why it is this share.
 MIN_KILLED = 0.92
 FOLDER = ROOT / "build" / "mutation"
 EXPLAINED = Path(__file__).with_name("survivors.md")
@@ -56,6 +57,7 @@ GROUPS = {
             "tests/core/test_rejection_law.py",
             "tests/core/test_multi_branch.py",
             "tests/core/test_multi_branch_law.py",
+            # They test other tests, with rules that are wrong on purpose.
             "-k",
             "not catches_a_wrong_rule and not fails_the_same",
         ),
@@ -64,6 +66,7 @@ GROUPS = {
     "kv": Group(("model/forward/kv.py",), ("tests/model/forward/test_kv.py",)),
     "ngrams": Group(
         _folder("ngrams"),
+        # The test left out measures time and memory.
         ("tests/ngrams", "tests/drafters/test_rest.py", "-k", "not linear"),
     ),
     # Notes are only displayed, so `fusion/note.py` is left out.

@@ -61,6 +61,7 @@ def _forget_if_tests_changed(folder: Path, tests: Sequence[str]) -> None:
     """If the tests changed, let unkilled mutants run again, and forget which test reaches which code."""
     paths = [ROOT / test for test in tests if test.startswith("tests/")]
     files = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
+    # What the tests share.
     files |= {*(ROOT / "tests").rglob("*parts.py"), ROOT / "tests" / "models.py"}
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + str(list(tests)).encode())
     digest_file = folder / "tests.digest"
@@ -71,10 +72,11 @@ def _forget_if_tests_changed(folder: Path, tests: Sequence[str]) -> None:
 
 
 def forget_unkilled(folder: Path) -> None:
-    """Make every mutant that no test killed run again, including those that timed out."""
+    """Make every mutant run again that no failing test killed, including those that timed out or crashed pytest."""
     for meta in (folder / "mutants").rglob("*.meta"):
         values = json.loads(meta.read_text(encoding="utf-8"))
         codes = values["exit_code_by_key"]
+        # pytest ends with 1 where a test fails; mutmut runs mutants without a code.
         values["exit_code_by_key"] = {name: code if code == 1 else None for name, code in codes.items()}
         meta.write_text(json.dumps(values), encoding="utf-8")
 

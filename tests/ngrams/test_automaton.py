@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from specrace.ngrams.automaton import NO_MATCH, NO_STATE, ROOT, MatchState, SuffixAutomaton
 
+# -1 is END, which drafters put between the texts of one automaton.
 TOKENS = st.lists(st.integers(-1, 2), max_size=30)
 
 

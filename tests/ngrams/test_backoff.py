@@ -133,6 +133,7 @@ def test_another_text_is_followed_token_by_token(text: list[int], other_text: li
 def test_building_takes_linear_time_and_little_memory(period: int) -> None:
     """32,000 tokens take less than 100 MB, even if the text loops."""
     text = [index % period for index in range(32_000)]
+    # 320 tokens are compared with a hundred times as many.
     assert growth(lambda size: BackoffModel(8, text[:size]), 320) < MAX_LINEAR_GROWTH
     tracemalloc.start()
     BackoffModel(8, text)

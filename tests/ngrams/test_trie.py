@@ -194,7 +194,7 @@ def test_worked_example_with_one_token_matched_and_a_budget() -> None:
     match = trie.match([9, 9, 1])
     assert match is not None and match.length == 1
     tree = trie.best(match, 1, 5)
-    # "cat" occurs twice and "mat" once; then comes the next level by position: "sat" at 2, "." at 6, "ran" at 9.
+    # "cat" occurs twice and "mat" once; then comes the next depth by position: "sat" at 2, "." at 6, "ran" at 9.
     assert tree.tokens == (1, 2, 5, 3, 6, 7)
     assert tree.parents == (-1, 0, 0, 1, 2, 1)
     assert tree.positions == (-1, 1, 5, 2, 6, 9)

@@ -24,6 +24,7 @@ RATES = (0.6, 0.3, 0.1)
 def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
     """A lane with its defaults and these options. A twin that is not registered has no defaults."""
     defaults = METHODS[lane].defaults("cuda") if lane in METHODS else {}
+    # A step emits the bonus token and the accepted draft tokens.
     return Choice(lane, defaults | options, num_draft, 1 + sum(RATES), RATES)
 
 

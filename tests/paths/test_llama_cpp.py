@@ -1,4 +1,7 @@
-"""llama.cpp as a peer, run on a small random Llama: its tokens, where it stops, its drafts, and the errors reported."""
+"""llama.cpp as a peer, run on a small random Llama: its tokens, where it stops, its drafts, and the errors reported.
+
+A peer is a decoder of another library, which the benchmark times beside our lanes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from specrace.lab.bench.llama_cpp import PREFIX, TYPES, GgufWeights
 from specrace.lab.bench.peers import make_peers
 from specrace.lab.bench.summary import summarise
 from specrace.model.target import Target
-from tests.models import tiny_target, write_source
+from tests.models import tiny_target, write_zero_gguf
 from tests.parts import EOS, random_prompt
 
 PEERS = [name for name in COUNTERPARTS if name.startswith(PREFIX)]
@@ -29,7 +32,7 @@ def target(tmp_path: Path) -> Target:
     """A random Llama with grouped heads, and a GGUF in its folder."""
     random_target = tiny_target("llama", seed=7)
     random_target.config._name_or_path = str(tmp_path)
-    write_source(random_target, tmp_path / "weights.gguf")
+    write_zero_gguf(random_target, tmp_path / "weights.gguf")
     return random_target
 
 
@@ -54,6 +57,7 @@ def test_every_mode_prints_vanillas_text(target: Target, capfd: pytest.CaptureFi
             # Reading the prompt gives the first token; a step gives its accepted draft tokens and one more. At least
             # one step is counted.
             assert run.steps is not None and run.steps + run.accepted == max(len(tokens) - 1, run.accepted + 1)
+            # The peer whose name is the prefix alone is llama.cpp without a drafter.
             assert run.accepted <= run.drafted and (run.drafted == 0 or peer.name != PREFIX)
             num_drafted += run.drafted
     assert num_drafted
@@ -113,16 +117,16 @@ def test_a_missing_package_is_reported(package: str, target: Target, monkeypatch
 
 def test_files_of_another_model_are_refused(target: Target, tmp_path: Path) -> None:
     source, other_file = tmp_path / "weights.gguf", tmp_path / "other.gguf"
-    write_source(target, other_file, vocabulary=31)
+    write_zero_gguf(target, other_file, vocabulary=31)
     with pytest.raises(InputError, match="a vocabulary of 31 and llama one of 32"):
         GgufWeights(target, str(other_file))
     other_file.replace(source)
     with pytest.raises(InputError, match="a vocabulary of 31"):
         GgufWeights(target)
-    write_source(target, source, architecture="gemma")
+    write_zero_gguf(target, source, architecture="gemma")
     with pytest.raises(InputError, match="gemma model cannot be written"):
         GgufWeights(target)
-    write_source(tiny_target("llama", intermediate_size=64), source)
+    write_zero_gguf(tiny_target("llama", intermediate_size=64), source)
     with pytest.raises(InputError, match=r"of another model than llama: blk\.0\.ffn"):
         GgufWeights(target)
 

@@ -32,6 +32,7 @@ from tests.parts import EOS, VOCAB, CopyingModel, ScriptedDrafter, inputs, rando
 NO_END: frozenset[int] = frozenset()
 SAMPLING = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, seed=11)}
 DRAFTING_METHODS = tuple(name for name in native_methods() if name != "vanilla")
+# The model's own modules; a scripted forward; a scripted forward with the weights in a layout for few rows.
 FORWARDS = ("eager", "replayed", "packed")
 
 

@@ -41,6 +41,7 @@ def test_an_engine_takes_as_many_steps_as_were_forecast(
     weights: GgufWeights,
 ) -> None:
     scored = ScoredLane.of(lane, options, num_draft)
+    # The settings do not depend on the measured acceptance, the last two arguments.
     export = ENGINES[engine].export(Choice(lane, scored.options, num_draft, 1.0, ()))
     row = compare(transcripts, scored, answer_function(engine, bundled.target, weights, export.settings))
     assert row["other_text"] == 0 and row["accepted"] > 0 and row["steps"] < 0.8 * row["tokens"]

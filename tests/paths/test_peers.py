@@ -1,4 +1,7 @@
-"""The benchmark on small models: transformers prints the lanes' text, and a step's bandwidth bound is measured."""
+"""The benchmark on small models: transformers prints the lanes' text, and a step's bandwidth bound is measured.
+
+A peer is a decoder of another library, which the benchmark times beside our lanes.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +70,7 @@ def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
 
 
 def test_the_bandwidth_bound_is_measured_again_for_each_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Measured when the bound is first computed, and again for each of the two prompts.
     bandwidths = iter((1e9, 1e9, 4e9))
     monkeypatch.setattr("specrace.model.target.copy_bandwidth", lambda _: next(bandwidths))
     equal_prompts = [replace(prompt, id=str(number)) for number, prompt in enumerate(prompts(1) * 2)]

@@ -148,6 +148,7 @@ def test_the_encoding_of_a_very_long_line_is_detected_from_its_beginning(
     file = write(tmp_path / "a.txt", CYRILLIC.strip().encode("cp1251") * 2000)
     with pytest.raises(InputError, match="UTF-8"):
         read_documents([file])
+    # A single line has no end at which the sample could be cut, so it has the largest size.
     assert [len(sample) for sample in examined] == [16_384]
 
 
@@ -165,6 +166,7 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("encoding", SCRIPTS)
 def test_encodings_of_other_scripts_are_told_apart(tmp_path: Path, encoding: str) -> None:
+    # Little more than the fewest bytes that are examined (100), and more than the most (16,384).
     for times in (2, 3000):
         text = SCRIPTS[encoding] * times
         assert read_documents([write(tmp_path / "a.txt", text.encode(encoding))])[0].text == text

@@ -35,6 +35,7 @@ QUESTION = "Why does bread rise?"
 )
 def test_groundedness_is_that_of_the_worst_sentence(answer: str, expected: float) -> None:
     assert groundedness(answer, QUESTION, PASSAGES) == pytest.approx(expected)
+    # GROUNDED is 0.8, so three words of four are not enough.
     assert (expected >= GROUNDED) == (expected == 1.0)
 
 

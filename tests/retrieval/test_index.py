@@ -141,6 +141,7 @@ def test_default_folder_follows_the_platform(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     open_index(documents, recorder)
     assert only_file(tmp_path / "xdg" / "specrace").is_file()
+    # The specification says that a relative path is ignored.
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     open_index(documents, recorder)
     assert only_file(tmp_path / "home" / ".cache" / "specrace").is_file()

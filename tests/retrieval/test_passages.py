@@ -78,12 +78,14 @@ def test_line_without_blanks_is_cut() -> None:
 
 
 def test_heading_stays_with_the_text_below_it() -> None:
+    """A mark such as "##" counts as a word."""
     assert passage_texts("a b c d\n\n## Part\n\ne f g h", max_words=7) == ["a b c d", "## Part\n\ne f g h"]
     assert passage_texts("a\n\n## Part\n\nb c d e f g h", max_words=9) == ["a", "## Part\n\nb c d e f g h"]
     assert passage_texts("a b c d e\n\n## Part\n\nf g", max_words=20) == ["a b c d e\n\n## Part\n\nf g"]
 
 
 def test_new_section_begins_a_passage_unless_the_last_one_is_short() -> None:
+    """A passage is short if it has fewer than a third of `max_words`; four words are a third of twelve."""
     assert passage_texts("a b c d\n\n## Part\n\ne f", max_words=12) == ["a b c d", "## Part\n\ne f"]
 
 
@@ -120,6 +122,7 @@ def test_memory_is_proportional_to_the_length_of_a_document(unit: str) -> None:
         tracemalloc.stop()
     # A few bytes for each character, whatever the text is cut into.
     assert peak < 10 * len(text)
+    # A passage has up to 110 words of up to 24 characters and a blank.
     assert max(len(passage.text) for passage in passages) <= 110 * 25
 
 
@@ -128,6 +131,7 @@ def count_words_of(texts: Sequence[str]) -> list[int]:
     return [max(1, len(text.split())) for text in texts]
 
 
+# The overlap must be smaller than a passage.
 @given(TEXT, st.integers(24, 60), st.integers(0, 23))
 def test_token_windows_cover_the_text_and_overlap_by_sentences(text: str, max_tokens: int, overlap: int) -> None:
     passages = split_by_tokens(document(text), count_words_of, max_tokens=max_tokens, overlap=overlap)
@@ -164,4 +168,5 @@ def test_a_very_long_sentence_is_never_tokenized_whole() -> None:
         return count_words_of(texts)
 
     assert len(split_by_tokens(document("word " * 10_000), count, max_tokens=100)) == 100
+    # A hundred tokens are a hundred times "word ".
     assert longest < 1000

@@ -1,4 +1,7 @@
-"""Prompts: only the template adds control tokens, and each token of a passage has its place in the passage."""
+"""Prompts: only the template adds control tokens, and each token of a passage has its place in the passage.
+
+The place is the token's origin. Control tokens, such as <|im_end|>, separate messages; a document must not add any.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,7 @@ def hit(title: str, *sentences: str, separator: str = " ") -> Hit:
     for sentence in sentences:
         start = text.index(sentence, placed[-1].end if placed else 0)
         placed.append(Sentence(start, start + len(sentence), sentence, 0.5, evidence=0 if placed else 1))
+    # The passage begins somewhere in its document; origins do not depend on where.
     return Hit(Passage("a.md", title, 100, 100 + len(text), text), 0.9, tuple(placed))
 
 
@@ -224,6 +228,7 @@ def test_overlapping_control_strings_are_all_disarmed() -> None:
 
 
 def test_the_bundled_prompt_marks_evidence_and_ends_where_the_answer_begins() -> None:
+    """In the bundled template, <|ctx|> begins a passage, <|e1|> evidence, <|q|> the question, <|a|> an answer."""
     prompt = build_prompt(BUNDLED, " Where?\n", HITS)
     assert prompt.text.startswith("<|ctx|> [1] Cats:<|e1|> The cat sat on the mat. [1]")
     assert prompt.text.endswith("<|q|> Where?<|a|>")
@@ -316,12 +321,12 @@ def test_hostile_text_stays_harmless_in_a_brief_prompt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "width", "style"),
+    ("tokenizer", "hidden_size", "style"),
     [(CHATTING, 576, BRIEF), (CHATTING, 1536, DETAILED), (BUNDLED, 512, DETAILED), (PLAIN, 576, DETAILED)],
     ids=["a small chat model", "a large chat model", "the bundled model", "no template"],
 )
-def test_the_style_depends_on_template_and_hidden_size(tokenizer: Any, width: int, style: Any) -> None:
-    assert choose_style(tokenizer, LlamaConfig(hidden_size=width)) is style
+def test_the_style_depends_on_template_and_hidden_size(tokenizer: Any, hidden_size: int, style: Any) -> None:
+    assert choose_style(tokenizer, LlamaConfig(hidden_size=hidden_size)) is style
 
 
 def test_a_template_whose_text_has_the_word_sentences_still_gets_the_passages() -> None:

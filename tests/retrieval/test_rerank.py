@@ -19,13 +19,14 @@ from specrace.retrieval.rerank import CANDIDATES, load_reranker
 from specrace.retrieval.retriever import Retriever
 from tests.retrieval.words import WordEmbedder, generate_documents
 
+# It knows the words w0 to w1999, of which its documents consist.
 EMBEDDER = WordEmbedder()
 QUESTION = "w1 w2 w3"
 
 
 @pytest.fixture(scope="module")
 def index() -> PassageIndex:
-    """An index of 300 passages."""
+    """An index of 300 passages, ten documents of 30; a generated passage has 20 words."""
     split = partial(split_passages, max_words=20)
     passages = [passage for document in generate_documents(10, 30) for passage in split(document)]
     return PassageIndex(passages, EMBEDDER.embed([embedded_text(passage) for passage in passages]))
@@ -65,6 +66,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "num_hidden_layers": 1,
         "num_attention_heads": 2,
         "intermediate_size": 16,
+        # Large weights, so that different texts get different scores.
         "initializer_range": 1.0,
     }
     config = BertConfig(vocab_size=len(tokenizer), num_labels=1, **small)

@@ -1,4 +1,8 @@
-"""The retriever: the passages it finds, the evidence it marks, and its cache."""
+"""The retriever: the passages it finds, the evidence it marks, and its cache.
+
+A sentence is evidence if its score is at least `evidence_ratio` times the best one (with 0.0, whatever that is) and at
+least MIN_EVIDENCE_SCORE.
+"""
 
 from __future__ import annotations
 
@@ -79,6 +83,7 @@ def test_very_short_or_long_sentences_are_evidence_only_as_a_fallback_and_headin
 ) -> None:
     tea = about_tea(
         "## How hot is water for green tea",
+        # Four words are just enough.
         "Green tea: 80 degrees.",
         "Water for green tea is hot: " + "so many degrees that it is hard to say exactly " * 7 + "hot.",
         "It is brewed with water at eighty degrees, and never hotter.",

@@ -69,6 +69,7 @@ def test_all_files_together_have_a_time_limit_too(tmp_path: Path, page: Path) ->
 def test_a_file_that_takes_too_much_memory_is_reported(tmp_path: Path, page: Path) -> None:
     large = tmp_path / "large.json"
     large.write_bytes(b"[" + b"{}," * 4_000_000 + b"{}]")
+    # Four million objects of 64 bytes take more.
     with Sandbox(replace(COMMAND_LINE, memory_bytes=200_000_000)) as sandbox:
         assert list(sandbox.read(large, COMMAND_LINE)) == [("", "takes too much memory to read: give a smaller file.")]
         assert texts(list(sandbox.read(page, COMMAND_LINE))) == [("", "They see.")]

@@ -24,9 +24,10 @@ from specrace.retrieval.passages import split_passages
 from specrace.retrieval.store import IndexHeader, StoredIndex
 from tests.retrieval.words import WordEmbedder, generate_documents
 
-EMBEDDER = WordEmbedder(8)
+EMBEDDER = WordEmbedder(dim=8)
 # More characters than the documents of any index here have.
 MAX_CHARACTERS = 10**9
+# A generated passage has 20 words.
 split = partial(split_passages, max_words=20)
 
 
@@ -62,7 +63,7 @@ def small_index(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def large_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An approximate index of 10,300 passages, which no test may change."""
+    """An approximate index: 10,300 passages, since fewer than 10,000 are searched exactly. No test may change it."""
     folder = tmp_path_factory.mktemp("indexes") / "large_index"
     build(folder, generate_documents(103, 100))
     return folder
@@ -126,6 +127,7 @@ def test_added_passages_are_found_without_retraining(
     before, opened = StoredIndex(folder).header, StoredIndex(folder).open(EMBEDDER)
     question = EMBEDDER.embed(["w5 w6 w7"])[0]
     matches = opened.search(question, 5)
+    # Training would fail now.
     monkeypatch.setattr(module, "_train", None)
     new_documents = list(generate_documents(3, 10, seed=9))
     header = add_to_index(new_documents, EMBEDDER, folder, split)

@@ -6,6 +6,7 @@ from specrace.retrieval.documents import Document
 from specrace.retrieval.suggestions import MAX_CHARACTERS, suggest_questions
 
 OWLS = Document("owls.md", "Owls", "They hear well.\n\n## How do owls fly?\n\nSilently.\n\n## Food ##\n\nMice.")
+# Its title is only the name of its file, so no question asks about it.
 BEES = Document("bees.txt", "bees", "Bees dance. They hum.")
 
 

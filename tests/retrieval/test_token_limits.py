@@ -1,4 +1,7 @@
-"""Passages are bounded by the tokens of the embedder and of the target; text without blanks is read whole."""
+"""Passages are bounded by the tokens of the embedder and of the target; text without blanks is read whole.
+
+The fixture `bundled` is a workbench: the bundled model, documents and their retriever, ready to race.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,12 @@ def test_the_embedder_and_the_target_read_every_passage_whole(bundled: Workbench
     passages = open_index([document], embedder, tmp_path, bundled.token_limits).passages
     assert "".join(passage.text for passage in passages) == text
     texts = [embedded_text(passage) for passage in passages]
-    assert max(embedder.count_covered(texts)) <= embedder.room
+    assert max(embedder.count_weighted_tokens(texts)) <= embedder.max_text_tokens
     tokens = [len(ids) for ids in bundled.target.tokenizer(texts)["input_ids"]]
     # An answer of 128 tokens must fit as well.
     assert max(tokens) + 128 <= bundled.target.max_context
     # The passages are not needlessly short, either.
-    assert sum(embedder.count_covered(texts)) / len(texts) > embedder.room / 3
+    assert sum(embedder.count_weighted_tokens(texts)) / len(texts) > embedder.max_text_tokens / 3
 
 
 def test_the_passages_of_the_bundled_documents_fit_as_they_are(bundled: Workbench) -> None:
@@ -60,7 +63,7 @@ def test_the_passages_of_the_bundled_documents_fit_as_they_are(bundled: Workbenc
 
 def test_an_unknown_word_counts_by_its_characters(embedder: Embedder) -> None:
     assert isinstance(embedder, SentenceEmbedder)
-    assert embedder.count_covered(["two ferries", TEXTS["Thai"] * 3]) == [2, 3 * len(TEXTS["Thai"])]
+    assert embedder.count_weighted_tokens(["two ferries", TEXTS["Thai"] * 3]) == [2, 3 * len(TEXTS["Thai"])]
     assert embedder.count_tokens([TEXTS["Thai"] * 3]) == [1]
 
 

@@ -77,7 +77,8 @@ def test_the_key_is_sent_and_not_shown() -> None:
 
 HUGE = b"data: " + b"x" * (MAX_LINE + 1) + b"\n\n"
 FIRST = vllm_chunk([2], "c")
-# How the server misbehaves -> (its answer to completions, what the sentence says).
+# How the server misbehaves -> (its answer to completions, what the sentence says). `vllm_end` gets the number of tokens
+# that the server counts, and the accepted and drafted tokens of each step with a draft.
 FAULTS: dict[str, tuple[Route, str]] = {
     "hangs before the first byte": (Answer(end="hang"), "sent nothing for 0.3 s"),
     "hangs in mid-stream": (stream(FIRST, end="hang"), r"sent nothing for 0.3 s \(after 1 chunk\)"),

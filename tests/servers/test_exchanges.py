@@ -27,9 +27,9 @@ def read(name: str, decode: Callable[[Sequence[int]], str], limit: int, vocab: i
 
 def test_vllms_chunks_are_its_steps() -> None:
     tokenizer = load_tokenizer(BUNDLED_MODEL)
-    dialect, reply = read("vllm", tokenizer.decode, 40, 4160)
+    dialect, reply = read("vllm", tokenizer.decode, limit=40, vocab=4160)
     assert isinstance(dialect, Vllm) and dialect.engine == "vLLM 0.32.0" and dialect.model == "tiny"
-    lane = served_lane("vllm", dialect, reply, reply.prompt[-1] if reply.prompt else 0)
+    lane = served_lane("vllm", dialect, reply, root=reply.prompt[-1] if reply.prompt else 0)
     served = lane.info.served
     assert served is not None and served.chunks_are_steps and not served.note
     assert (served.steps, served.drafted, served.accepted) == (len(reply.chunks), 25, 25)
@@ -55,10 +55,10 @@ def test_llama_cpp_streams_tokens_and_ends_with_its_totals() -> None:
         assert tokens[0] in first_and_last and tokens[-1] in first_and_last
         return "The tide comes in twice a day at the harbour of Brest."
 
-    dialect, reply = read("llama-cpp", decode, 24, 49152)
+    dialect, reply = read("llama-cpp", decode, limit=24, vocab=49152)
     assert isinstance(dialect, LlamaCpp) and dialect.engine == "llama.cpp b0-unknown"
     assert len(reply.chunks) == len(exchange["events"]) - 1 == 15
-    lane = served_lane("cpp", dialect, reply, 1)
+    lane = served_lane("cpp", dialect, reply, root=1)
     served = lane.info.served
     assert served is not None and not served.chunks_are_steps and "token by token" in served.note
     assert (served.steps, served.drafted, served.accepted) == (6, 16, 9)
@@ -70,10 +70,11 @@ def test_transformers_serve_streams_text_without_ids() -> None:
     request = Request((1,), sent["max_tokens"], message=sent["messages"][0]["content"])
     with serving(recorded_routes("transformers")) as address, Connection(address) as connection:
         dialect = recognise(connection, sent["model"], needs_ids=False)
-        reply = ask(connection, dialect, request, str, 1)
+        # Without ids nothing is decoded, so neither `decode` nor the size of the vocabulary matters.
+        reply = ask(connection, dialect, request, decode=str, vocab_size=1)
     assert isinstance(dialect, Chat) and dialect.body(request) == sent
     assert len(reply.chunks) == reply.num_tokens == 12 and reply.end == "length"
-    lane = served_lane("hf", dialect, reply, 1)
+    lane = served_lane("hf", dialect, reply, root=1)
     served = lane.info.served
     assert served is not None and (served.model, served.tokens, served.first_tokens) == ("smollm2-135m", 12, 1)
     assert lane.output == reply.text and not lane.tokens

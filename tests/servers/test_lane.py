@@ -1,4 +1,8 @@
-"""From a server's chunks to the steps of a lane: a chunk becomes one step only where it is a step of the server."""
+"""From a server's chunks to the steps of a lane: a chunk becomes one step only where it is a step of the server.
+
+Some servers also list, for each step that had a draft, how many of its tokens were `drafted` and `accepted`. A step
+emits its accepted tokens and one more, so chunks of that size are its steps.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,14 @@ DIALECT = Vllm("vLLM 0.32.0", "m")
 
 
 def reply_of(*chunks: list[int], end: str = "eos", **counts: object) -> Reply:
-    """A reply with these chunks, 10 ms apart, the first after 100 ms."""
+    """A reply with these chunks of token ids, 10 ms apart, the first after 100 ms; `counts` are fields of `Reply`."""
     timed_chunks = [Chunk(100.0 + 10 * number, "", tuple(chunk)) for number, chunk in enumerate(chunks)]
     return Reply(timed_chunks, end, **counts)  # type: ignore[arg-type]
 
 
 def test_a_step_has_the_accepted_tokens_and_the_number_of_drafted_ones() -> None:
-    lane = served_lane("fast", DIALECT, reply_of([2], [3, 4, 5], [6], [7, 1], accepted=(2, 0, 1), drafted=(4, 4, 3)), 9)
+    reply = reply_of([2], [3, 4, 5], [6], [7, 1], accepted=(2, 0, 1), drafted=(4, 4, 3))
+    lane = served_lane("fast", DIALECT, reply, root=9)
     assert [step.emitted for step in lane.steps] == [(2,), (3, 4, 5), (6,), (7, 1)]
     assert [step.accepted for step in lane.steps] == [0, 2, 0, 1]
     assert [step.num_draft for step in lane.steps] == [0, 4, 4, 3]
@@ -31,7 +36,7 @@ def test_a_step_has_the_accepted_tokens_and_the_number_of_drafted_ones() -> None
 
 
 def test_the_clock_starts_with_the_first_chunk_whose_tokens_do_not_count() -> None:
-    lane = served_lane("fast", DIALECT, reply_of([2], [3, 4], [1], accepted=(1,), drafted=(2,)), 9)
+    lane = served_lane("fast", DIALECT, reply_of([2], [3, 4], [1], accepted=(1,), drafted=(2,)), root=9)
     metrics = start_metrics(lane.info)
     for step in lane.steps:
         metrics.add(step)
@@ -43,7 +48,7 @@ def test_the_clock_starts_with_the_first_chunk_whose_tokens_do_not_count() -> No
 
 
 def test_without_counts_a_chunk_of_several_tokens_is_no_step() -> None:
-    lane = served_lane("fast", DIALECT, reply_of([2], [3, 4], [1]), 9)
+    lane = served_lane("fast", DIALECT, reply_of([2], [3, 4], [1]), root=9)
     assert [step.emitted for step in lane.steps] == [(2,), (3,), (4,), (1,)]
     assert [step.timing.total_ms for step in lane.steps] == [0.0, 10.0, 0.0, 10.0]
     served = lane.info.served
@@ -55,14 +60,14 @@ def test_without_counts_a_chunk_of_several_tokens_is_no_step() -> None:
 
 
 def test_chunks_that_hold_several_steps_are_noticed() -> None:
-    lane = served_lane("fast", DIALECT, reply_of([2], [3, 4, 5, 6], [1], accepted=(1, 1), drafted=(2, 2)), 9)
+    lane = served_lane("fast", DIALECT, reply_of([2], [3, 4, 5, 6], [1], accepted=(1, 1), drafted=(2, 2)), root=9)
     assert lane.info.served is not None and not lane.info.served.chunks_are_steps
     assert "hold several steps" in lane.info.served.note
 
 
 def test_llama_cpps_lane_has_totals_but_no_drafts_in_its_steps() -> None:
     reply = reply_of([2], [3], [4], [1], num_tokens=4, num_drafted=6, num_accepted=2, num_steps=2)
-    lane = served_lane("cpp", LlamaCpp("llama.cpp", "m"), reply, 9)
+    lane = served_lane("cpp", LlamaCpp("llama.cpp", "m"), reply, root=9)
     assert all(step.tree.num_draft == 0 and step.drafted is None for step in lane.steps)
     served = lane.info.served
     assert served is not None and not served.chunks_are_steps and "token by token" in served.note

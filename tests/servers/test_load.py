@@ -43,9 +43,11 @@ class Meeting:
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_as_many_requests_are_under_way_as_were_asked_for(concurrency: int) -> None:
     meeting = Meeting(concurrency)
-    requests = [(number, Request((number + 1,), 2, "salt")) for number in range(3 * concurrency)]
+    requests = [
+        (number, Request((number + 1,), max_new_tokens=2, cache_salt="salt")) for number in range(3 * concurrency)
+    ]
     with serving(vllm_routes(meeting)) as address, Connection(address, WAITS) as connection:
-        answers = list(send(connection, recognise(connection), requests, concurrency, decode, 100))
+        answers = list(send(connection, recognise(connection), requests, concurrency, decode, vocab_size=100))
     assert meeting.highest == concurrency
     assert sorted(answered.number for answered in answers) == list(range(3 * concurrency))
     for answered in answers:

@@ -14,6 +14,7 @@ from specrace.servers.connection import Connection
 from specrace.servers.metrics import Counts, best_draft, read_counts, shorter_drafts
 from tests.servers.replies import EXCHANGES, Answer, Route, serving
 
+# Cost curves on which further rows cost nothing, and on which each costs as much as the first.
 FLAT = CostCurve((1, 2, 100), (1.0, 1.0, 1.0))
 STEEP = CostCurve((1, 2, 3), (1.0, 2.0, 3.0))
 

@@ -25,7 +25,7 @@ from specrace.servers.race import ServedRace
 from specrace.views.detokenize import Narrator
 from specrace.views.frames import RaceView, report
 from specrace.views.headlines import headline
-from specrace.views.recording_check import PAGE, TERMINAL, read_recording
+from specrace.views.recording_check import PAGE_LIMITS, TERMINAL_LIMITS, read_recording
 from tests.parts import FunctionTarget, continuation, markov
 from tests.servers.replies import (
     Answer,
@@ -43,6 +43,7 @@ from tests.servers.replies import (
 from tests.servers.test_client import FAULTS
 
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
+# Lane 0 is vanilla and lane 1 the trie; the servers' lanes follow.
 SPEC = RaceSpec(("trie",), max_new_tokens=24)
 WAITS = Waits(connect_s=2.0, read_s=5.0, pause_s=0.0)
 NGRAM = {"prompt_lookup_min": 1, "prompt_lookup_max": 2}  # options of the drafter that plays vLLM's
@@ -59,7 +60,10 @@ def make_target(**values: Any) -> FunctionTarget:
 
 
 def run(target: FunctionTarget, *routes: Route, stop: Any = never, again: Any = never, **how: Any) -> list[Event]:
-    """The events of a race beside servers s0, s1, ... with these answers to completions; `how` is for `ServedRace`."""
+    """The events of a race beside servers s0, s1, ... with these answers to completions; `how` is for `ServedRace`.
+
+    `stop` says whether the race is to stop, `again` after each run whether another follows.
+    """
     with ExitStack() as servers:
         addresses = [
             replace(servers.enter_context(serving(vllm_routes(route))), name=f"s{number}")
@@ -222,7 +226,7 @@ def test_a_recorded_race_is_read_without_a_server_by_the_terminal_and_the_page(t
     file = tmp_path / "race.jsonl"
     save(events, file)
     assert "127.0.0.1" not in file.read_text(), "no address is recorded"
-    for limits in (TERMINAL, PAGE):
+    for limits in (TERMINAL_LIMITS, PAGE_LIMITS):
         read = read_recording(file, limits)
         assert [to_json(event) for event in read] == [to_json(event) for event in events]
 
@@ -249,7 +253,7 @@ def test_a_forged_recording_of_a_server_is_refused(tmp_path: Path, old: str, new
     assert old in text
     file.write_text(text.replace(old, new))
     with pytest.raises(InputError, match=fault):
-        read_recording(file, TERMINAL)
+        read_recording(file, TERMINAL_LIMITS)
 
 
 def test_a_servers_seconds_are_never_ranked_with_race_time() -> None:

@@ -52,7 +52,7 @@ def test_both_forms_of_the_stream_give_the_same_tokens(sends_new: bool) -> None:
     assert isinstance(dialect, SGLang) and dialect.engine == "SGLang 0.5.9"
     assert [chunk.tokens for chunk in reply.chunks] == list(STEPS)
     assert (reply.end, reply.num_tokens, reply.num_steps) == ("length", 7, 4)
-    served = served_lane("s", dialect, reply, 3).info.served
+    served = served_lane("s", dialect, reply, root=3).info.served
     # The chunks happen to be the steps here, but SGLang does not say that they are.
     assert served is not None and not served.chunks_are_steps and served.steps == 4
     assert "does not say how many tokens each step accepted" in read_steps(dialect, reply)[1]

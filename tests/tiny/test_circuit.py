@@ -1,4 +1,8 @@
-"""The copying circuit before any training: the constructed weights must already copy."""
+"""The copying circuit before any training: the constructed weights must already copy.
+
+In layer 0, heads attend 1, 2, ... tokens back, to the stretch (the tokens before those), and to the latest marker, a
+special token that begins a segment. A marked sentence has an evidence marker before it.
+"""
 
 from __future__ import annotations
 

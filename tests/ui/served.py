@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from starlette.applications import Starlette
 
-from specrace.cli import app as front_door
+from specrace.cli import app as app_command
 from specrace.core.events import Event
 from specrace.ui import serve
 from specrace.ui.helper import gallery
@@ -135,7 +135,10 @@ class Served:
         return self.ask("POST", "/gradio_api/upload", body, Content_Type=content_type, **headers)
 
     def race(self, session: str = "a-session", files: list[str] | None = None, token: str = "", **changes: Any) -> Any:
-        """Start a race as the page does; returns the key to watch it with, or the error message."""
+        """Start a race as the page does; returns the key to watch it with, or the error message.
+
+        `token`: what a Space on ZeroGPU sends along, to tell whose quota is used. `changes`: label of a field -> value.
+        """
         config = self.ask("GET", "/config").json()
         # The function that starts a race has more inputs than any other one.
         function = max(config["dependencies"], key=lambda dependency: len(dependency["inputs"]))
@@ -188,7 +191,7 @@ def component_value(config: Any, number: int, files: list[str] | None, changes: 
 def serving(*arguments: str, workbench: FakeWorkbench | None = None) -> Iterator[Served]:
     """Serve the app from a thread of this process."""
     workbench = workbench or FakeWorkbench()
-    config = front_door.check(front_door.parse(["--model", "tiny", *arguments]))
+    config = app_command.read_config(app_command.parse(["--model", "tiny", *arguments]))
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setenv("GRADIO_TEMP_DIR", folder)
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
@@ -214,7 +217,7 @@ def main() -> int:
     # SIGINT stays ignored if the tests were started in a shell's background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     serve.loader = lambda _: lambda _report: FakeWorkbench()  # type: ignore[assignment, return-value]
-    return front_door.main(["--model", "tiny", *sys.argv[1:]])
+    return app_command.main(["--model", "tiny", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from specrace.cli import app as front_door
+from specrace.cli import app as app_command
 from specrace.core.errors import DeviceError
 from specrace.core.events import Event
 from specrace.model.weights.source import ModelChoice
@@ -50,6 +50,7 @@ def test_uploads_left_by_a_killed_server_are_removed_by_the_next(tmp_path: Path)
             process.kill()
             process.wait()
         assert served.files() == ["owls.md"]
+        # A folder of the last minute would be kept, because its server may not have locked it yet.
         for folder in tmp_path.glob(f"{PREFIX}*"):
             os.utime(folder, (0, 0))
         process, served = start(tmp_path)
@@ -69,6 +70,7 @@ def test_folders_that_are_locked_recent_or_not_ours_are_not_removed(
         folder.mkdir()
         (folder / "file").touch()
     (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "kept")
+    # These two were last changed in 1970.
     for folder in (locked, stale):
         os.utime(folder, (0, 0))
     handle = os.open(locked, os.O_RDONLY)
@@ -170,7 +172,7 @@ def test_without_the_requested_device_the_server_races_on_the_cpu_and_says_so(mo
     monkeypatch.setattr(Workbench, "open", open_workbench)
     monkeypatch.setattr("specrace.model.machine.memory.use_processors", lambda *_, **__: None)
     reports: list[str] = []
-    config = front_door.check(front_door.parse(["--device", "cuda", "--model", "tiny", "--no-fetch"]))
+    config = app_command.read_config(app_command.parse(["--device", "cuda", "--model", "tiny", "--no-fetch"]))
     loader(config)(reports.append)
     assert opened == ["cuda", "cpu"]
     assert reports[-1].startswith("Ready: tiny, float32, cpu, 3 passages. No CUDA device was found")

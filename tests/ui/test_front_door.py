@@ -64,7 +64,7 @@ def test_an_adapter_needs_a_named_model(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_head_needs_a_named_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "name the model of --head with --model" in refusal(["--head", str(tmp_path)], capsys)
-    assert app.check(app.parse(["--model", "tiny", "--head", "eagle=x"])).model.heads == ("eagle=x",)
+    assert app.read_config(app.parse(["--model", "tiny", "--head", "eagle=x"])).model.heads == ("eagle=x",)
 
 
 def test_a_folder_with_a_models_name_does_not_change_the_default(
@@ -128,10 +128,10 @@ def test_auto_is_accepted_as_a_device(model: str) -> None:
 
 
 def test_example_questions_are_offered_only_for_the_bundled_documents(model: str, tmp_path: Path) -> None:
-    questions = offers.example_questions(app.check(app.parse(["--model", model])))
+    questions = offers.example_questions(app.read_config(app.parse(["--model", model])))
     assert questions[: len(offers.FIRST_QUESTIONS)] == list(offers.FIRST_QUESTIONS)
     (tmp_path / "own.md").write_text("Something else.")
-    config = app.check(app.parse(["--model", model, "--corpus", str(tmp_path)]))
+    config = app.read_config(app.parse(["--model", model, "--corpus", str(tmp_path)]))
     assert offers.example_questions(config) == []
 
 
@@ -163,7 +163,7 @@ def test_the_bundled_model_replaces_a_fetched_one_that_does_not_load(
     (folder / "model.safetensors").write_bytes(b"cut")
     for arguments, loads in (([], True), (["--model", PREFERRED], False)):
         # One document, since this new cache holds no embedded passages.
-        config = app.check(app.parse(["--no-fetch", "--corpus", str(tmp_path / "owls.md"), *arguments]))
+        config = app.read_config(app.parse(["--no-fetch", "--corpus", str(tmp_path / "owls.md"), *arguments]))
         assert Path(config.model.source.location) == folder
         if not loads:
             with pytest.raises(InputError, match="could not be loaded"):

@@ -11,6 +11,7 @@ def test_hostile_requests_get_clear_answers_and_the_server_keeps_running() -> No
     with serving(*APP_ARGUMENTS) as app:
         fuzzer = Fuzzer(app, seed=3)
         fuzzer.run(120)
+        # It complains about failures, and about text of another visitor (SECRET), in an answer.
         assert fuzzer.complaints == []
         assert len(fuzzer.routes) > 60 and fuzzer.statuses[200] and fuzzer.statuses[400] and fuzzer.statuses[404]
         for failure in (
@@ -21,4 +22,5 @@ def test_hostile_requests_get_clear_answers_and_the_server_keeps_running() -> No
         ):
             fuzzer.judge(failure)
         fuzzer.judge(Exchange("GET", "/a", b"", 507, b"The server has no room for files; try again later."))
+        # One for each of the four; a full disk is a clear answer.
         assert len(fuzzer.complaints) == 4

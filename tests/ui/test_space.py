@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from specrace.cli import app as front_door
+from specrace.cli import app as app_command
 from specrace.cli import main, space
 from specrace.core.errors import InputError
 from specrace.model.weights.names import NAMES, PREFERRED
@@ -59,19 +59,19 @@ def test_the_card_is_complete_and_names_existing_files_and_versions() -> None:
 def test_a_space_has_stricter_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPACE_ID", space.FLAGS):
         monkeypatch.delenv(name, raising=False)
-    at_home = front_door.parse([])
+    at_home = app_command.parse([])
     assert (at_home.host, at_home.port, at_home.device) == (None, None, "cpu")
     on_a_space(monkeypatch)
-    options = front_door.parse([])
-    front_door.check(options)
+    options = app_command.parse([])
+    app_command.read_config(options)
     assert {name: getattr(options, name) for name in space.DEFAULTS} == space.DEFAULTS
     assert options.races_per_minute < at_home.races_per_minute and options.race_tokens < at_home.race_tokens
-    assert front_door.parse(["--race-tokens", "99"]).race_tokens == 99
+    assert app_command.parse(["--race-tokens", "99"]).race_tokens == 99
 
 
 def test_flags_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(space.FLAGS, "--queue 3 --no-uploads --model 'a model'")
-    options = front_door.parse(space.with_environment(["--queue", "4"]))
+    options = app_command.parse(space.with_environment(["--queue", "4"]))
     assert (options.queue, options.uploads, options.model) == (4, False, "a model")
     monkeypatch.setenv(space.FLAGS, "--model 'a model")
     with pytest.raises(InputError, match="SPECRACE_FLAGS cannot be read"):
@@ -106,6 +106,7 @@ def test_only_hugging_face_may_frame_the_page(monkeypatch: pytest.MonkeyPatch) -
         assert answer.status == 200 and "x-frame-options" not in answer.headers
         assert answer.headers["content-security-policy"].endswith(f"frame-ancestors {SPACES_SITE}")
         assert "huggingface.co" not in answer.headers["content-security-policy"].partition("frame-ancestors")[0]
+        # No event has this number, so the answer of a request that the guard lets through says so.
         join = {"data": [], "fn_index": 10**6, "session_hash": "a"}
         same_site = {"Host": HOST, "Origin": f"https://{HOST}", "Sec_Fetch_Site": "same-origin"}
         assert "no endpoint of this name" in served.ask("POST", "/gradio_api/queue/join", join, **same_site).text

@@ -1,4 +1,7 @@
-"""Changes of a recording's texts after which it is still a valid recording."""
+"""Changes of a recording's texts after which it is still a valid recording.
+
+The rows of a recording are its events as JSON: the first is 'started', the last 'finished', all others are steps.
+"""
 
 from __future__ import annotations
 

@@ -133,6 +133,7 @@ def test_a_sentencepiece_tokenizers_spaces_are_not_doubled() -> None:
 def narrated_steps(tokenizer: Tokenizer, tokens: list[int], narrator: Narrator | None = None) -> list[Step]:
     """The narrated steps of a lane that prints `tokens` with drafts of random length."""
     rng = random.Random(1)
+    # After a prompt of one token, the target's next token is that of `tokens` at the output's length.
     prompt = (0,)
     session = FunctionSession(prompt, lambda context: tokens[len(context) - 1])
 

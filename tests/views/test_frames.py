@@ -93,7 +93,8 @@ def result(lane: str, **changes: Any) -> LaneResult:
 def step(tokens: Sequence[int], accepted: int, *, lane: str = "trie", emitted: int | None = None, **more: Any) -> Step:
     """A step whose draft is the chain `tokens` after token 0; the first `accepted` are accepted, and the bonus is 9.
 
-    Only the first `emitted` tokens are emitted, if given.
+    Only the first `emitted` tokens are emitted, if given. The step takes 2 ms. The option `positions` has for each node
+    the index in prompt and output that its token was copied from; -1: none, or not known.
     """
     tree = TokenTree((0, *tokens), tuple(range(-1, len(tokens))), positions=more.pop("positions", None))
     output = (*tokens[:accepted], 9)[: emitted or accepted + 1]
@@ -172,6 +173,7 @@ def test_a_draft_frame_has_at_most_eight_rejected_tokens() -> None:
 
 
 def test_spans_are_where_the_accepted_tokens_are_in_the_passages() -> None:
+    # The prompt has four tokens (see `started`), so position 77 is in the output.
     origins = [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]]
     assert find_spans(step((1, 2, 3, 4), 4, positions=(-1, 1, 2, 3, 77)), origins) == [[0, 0, 5], [1, 7, 9]]
     assert find_spans(step((1, 2), 2, positions=(-1, 0, -1)), origins) == []
@@ -232,6 +234,7 @@ def test_a_running_lanes_badge_compares_its_tokens_with_vanillas() -> None:
     view = RaceView()
     view.add(started(("vanilla", "trie")))
     badges = []
+    # The trie prints 1 9, vanilla prints 9 and then 9 again.
     for event in (step((1,), 1), step((), 0, lane="vanilla"), step((), 0, lane="vanilla")):
         view.add(event)
         badges.append(view.keyframe().lanes[1].badge)

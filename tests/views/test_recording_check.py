@@ -20,7 +20,7 @@ from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds
 from specrace.drafters.lookahead import tree_size
 from specrace.engine.recording import to_json
-from specrace.views.recording_check import PAGE, TERMINAL, RecordingLimits, open_recording, read_recording
+from specrace.views.recording_check import PAGE_LIMITS, TERMINAL_LIMITS, RecordingLimits, open_recording, read_recording
 from specrace.views.reel import make_reel
 from tests.views.recordings import Rows, replace_texts, set_result_texts
 
@@ -49,7 +49,11 @@ def marshalled() -> bytes:
 
 @pytest.fixture
 def rows(marshalled: bytes) -> Rows:
-    """The rows of a recording with four lanes; the test may change them."""
+    """The rows of a recording with four lanes; the test may change them.
+
+    Row 0 is 'started', row 1 the first step, row -1 'finished'. Lane 0 is vanilla, lane 1 the trigram, lane 2
+    lookahead, lane 3 the trie.
+    """
     copied: Rows = marshal.loads(marshalled)
     return copied
 
@@ -63,7 +67,7 @@ def step_of(rows: Rows, lane: str, number: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_bundled_recordings_pass(path: Path) -> None:
     events = open_recording(path.read_bytes(), path.name)
-    assert events == read_recording(path) == read_recording(path, TERMINAL)
+    assert events == read_recording(path) == read_recording(path, TERMINAL_LIMITS)
     assert isinstance(events[0], Started) and isinstance(events[-1], Finished)
     assert {"question", "date", "model", "dtype", "device"} <= set(events[0].about)
 
@@ -131,6 +135,7 @@ def change_last_token(rows: Rows) -> None:
     last["verdict"]["scores"]["targets"][path[-1]] = 77
 
 
+# The test of a draft token by rejection sampling, and a row of a drafter's note.
 CHECK = {"p": 0.5, "q": 0.5, "coin": 0.1}
 ROW = {"group": "", "label": "", "tokens": [1]}
 
@@ -142,7 +147,7 @@ def check_tree(rows: Rows, others: Sequence[int] = (), *, accepted: bool = True,
     step |= {"checked_nodes": nodes, "checks": [CHECK] * (len(nodes) if num_checks is None else num_checks)}
 
 
-# For each fault, a change after which the recording must be refused.
+# For each fault, a change after which the recording must be refused. A note may have 8 facts and 24 rows.
 FAULTS: dict[str, Callable[[Rows], None]] = {
     "a speedup that the steps do not give": change("-1.lanes.3.speedup", 9.9),
     "tokens that were not emitted": change("-1.lanes.3.tokens", 4000),
@@ -453,7 +458,7 @@ def test_a_recording_beyond_the_limits_is_refused(rows: Rows) -> None:
         with pytest.raises(InputError, match=message):
             open_recording(text_of(rows).encode(), "odd.jsonl", limits)
     with pytest.raises(InputError, match="larger than"):
-        open_recording(b" " * (PAGE.size + 1), "odd.jsonl")
+        open_recording(b" " * (PAGE_LIMITS.size + 1), "odd.jsonl")
 
 
 def link_to_zeros(path: Path) -> None:
@@ -462,7 +467,7 @@ def link_to_zeros(path: Path) -> None:
 
 def make_large_file(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(2 * PAGE.size)
+        file.truncate(2 * PAGE_LIMITS.size)
 
 
 def make_nothing(path: Path) -> None:
@@ -518,7 +523,8 @@ def test_a_file_that_is_cut_off_inside_a_character_is_read(tmp_path: Path, rows:
 
 
 def test_recordings_with_the_largest_settings_pass(rows: Rows) -> None:
-    assert TERMINAL.lanes >= len(METHODS)
+    assert TERMINAL_LIMITS.lanes >= len(METHODS)
+    # No method makes larger trees than lookahead.
     bounds = {option.name: option.bounds for option in METHODS["lookahead"].options}
     max_nodes = tree_size({name: round(bound.high) for name, bound in bounds.items() if isinstance(bound, Bounds)})
     rows[0]["lanes"][2]["num_draft"] = max_nodes

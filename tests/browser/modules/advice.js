@@ -10,6 +10,7 @@ import {
 import { takeRecommended } from "../../../specrace/ui/static/lib/gradio.js";
 import { HOSTILE, put } from "./fixtures.js";
 
+// `tau`: tokens per step.
 const figures = { tau: 2, speedup: 1.9, speedup_low: 1.8, speedup_high: 2.04 };
 const best = { lane: "some-lane", options: {}, num_draft: 8, ...figures };
 // A recommendation not to draft.
@@ -58,6 +59,7 @@ function showAdvice() {
 
 // Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
+  // A cell is a setting on a request.
   "rounds in words": () => [
     [describeSearch({ requests: 1 }), describeSearch({ settings: 101, requests: 16, done: 1, cells: 4 })],
     ["Reading: 1 request", "Trying 101 settings on 16 requests, 25 %"],
@@ -69,6 +71,7 @@ export const cases = {
       ["Do not draft", "On this log no setting of vLLM is reliably faster than no drafting."],
     ],
   ],
+  // `lane` is recommended for the whole log, `best` (some-lane) for the category.
   "advice by category": () => [
     [
       describeGroup({ advice: "draft", lane: "a", best }),
@@ -163,6 +166,7 @@ export const cases = {
     const { advice, find } = showAdvice();
     find("[aria-label='Race this lane with these settings']").click();
     const lane = JSON.parse(takeRecommended()).method;
+    // For the other engine the advice is not to draft.
     advice.showEngine("other");
     const offersOther = Boolean(find("[aria-label='Race this lane with these settings']"));
     host.remove();
@@ -183,6 +187,7 @@ export const cases = {
     const first = [costs.chosen(), costs.size.disabled];
     costs.curve.value = "h100";
     costs.curve.dispatchEvent(new Event("change"));
+    // Later choices of the server do not replace the first ones.
     costs.fill({ gpus: [], sizes: [], curves: [], batches: [] });
     return [
       [first, costs.chosen(), costs.size.disabled, changes, [...costs.curve.options].map((option) => option.text)],

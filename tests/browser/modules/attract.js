@@ -1,6 +1,8 @@
 import { Attract } from "../../../specrace/ui/static/gallery/attract.js";
 import { put } from "./fixtures.js";
 
+// Attract mode on two recordings: it plays them in turn until the visitor acts. `played` lists its calls of the
+// gallery.
 function makeAttract() {
   const played = [];
   const node = put();
@@ -8,42 +10,42 @@ function makeAttract() {
     play: async (name, { automatic }) => played.push(`${name} ${automatic}`),
     cancelAutomatic: () => played.push("cancelled"),
   };
-  return { played, node, player: new Attract({ node, gallery }, [{ name: "a" }, { name: "b" }]) };
+  return { played, node, attract: new Attract({ node, gallery }, [{ name: "a" }, { name: "b" }]) };
 }
 
 // Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "races play in turn": async () => {
-    const { player, played } = makeAttract();
-    await player.play();
-    await player.play();
-    await player.play();
-    player.stop();
+    const { attract, played } = makeAttract();
+    await attract.play();
+    await attract.play();
+    await attract.play();
+    attract.stop();
     return [played, ["a true", "b true", "a true"]];
   },
   "no race plays after the visitor has pressed a key": async () => {
-    const { player, played } = makeAttract();
-    await player.play();
+    const { attract, played } = makeAttract();
+    await attract.play();
     document.dispatchEvent(new KeyboardEvent("keydown", { key: "x" }));
-    await player.play();
+    await attract.play();
     return [played, ["a true"]];
   },
   "no race plays if the address is refused": async () => {
-    const { player, played, node } = makeAttract();
+    const { attract, played, node } = makeAttract();
     node.dispatchEvent(new CustomEvent("refused"));
-    await player.play();
+    await attract.play();
     return [played, []];
   },
   "no race plays after the address has changed": async () => {
-    const { player, played } = makeAttract();
+    const { attract, played } = makeAttract();
     window.dispatchEvent(new HashChangeEvent("hashchange"));
-    await player.play();
+    await attract.play();
     return [played, []];
   },
   "on a page that can race, a stop cancels the recording that is loading": () => {
-    const { player, played } = makeAttract();
+    const { attract, played } = makeAttract();
     const race = put(["button", { id: "race" }]);
-    player.stop();
+    attract.stop();
     race.remove();
     return [played, ["cancelled"]];
   },

@@ -40,6 +40,7 @@ export const cases = {
     const audience = new Audience(stage, "");
     audience.state = { winner: null };
     audience.setRound = (open, winner) => rounds.push([open, winner]);
+    // A race without figures, such as a disturbed one, ends with no rows.
     for (const rows of [ROWS, []]) stage.node.dispatchEvent(new CustomEvent("result", { detail: rows }));
     return [
       rounds,
@@ -76,6 +77,7 @@ export const cases = {
       window.fetch = before;
     }
   },
+  // The quiet zone is a border of 4 squares.
   "a QR code with its quiet zone": () => {
     const picture = drawCode(["101", "010", "111"]);
     return [

@@ -10,6 +10,8 @@ import { HOSTILE, put } from "./fixtures.js";
 
 // For each tenth of the outputs: steps, those whose draft was rejected at once, and those without a draft.
 const TENTHS = [[2, 1, 0], ...Array.from({ length: 8 }, () => [0, 0, 0]), [1, 0, 1]];
+// `emitted`[i]: steps that wrote i tokens; `drafted`[i] and `accepted`[i]: steps that drafted and that accepted more
+// than i tokens; `tau_low` to `tau_high`: the interval of the tokens per step.
 const LANES = [
   {
     lane: "trie",

@@ -30,6 +30,7 @@ async function collect(messages, signal = new AbortController().signal) {
   return { result, notes, closed: streams[0].closed, url: streams[0].url.endsWith("/key") };
 }
 
+// The server sends a reel in parts: the head, the steps, the end.
 const { head, started, steps, race, ...end } = listedReel();
 const BEGIN = [
   { kind: "note", phase: "waiting", message: "You're next." },

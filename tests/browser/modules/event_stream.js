@@ -28,6 +28,7 @@ export const cases = {
       { race: 1, kind: "head", parts: ["h"] },
       { race: 1, kind: "step", parts: [1, 2] },
       { race: 1, kind: "end", parts: ["e"] },
+      // Figures after further runs, of which only the latest are shown.
       { race: 1, kind: "again", parts: [2, 3] },
     ),
     ["race 1", "waiting: You're next.", "head h", "steps 1,2", "end e", "again 3"],

@@ -1,6 +1,7 @@
 import { hasDefaultSettings, Examples } from "../../../specrace/ui/static/gallery/examples.js";
 import { put } from "./fixtures.js";
 
+// An example plays the greedy recording of its question, whose settings are the default ones.
 const CARDS = [
   { name: "sampled", question: "Why?", date: "2026-11-21T20:07:42+00:00", model: "a-model", temperature: 1 },
   { name: "greedy", question: "Why?", date: "2026-11-22T20:07:42+00:00", model: "a-model", temperature: 0 },

@@ -1,6 +1,7 @@
 import { chooseCaption, Explainer } from "../../../specrace/ui/static/explanations/explain.js";
 
 const SEEN = { name: "trie", title: "Trie", meters: { steps: 1, speedup: 1, tokens: 4, tau: 2 } };
+// A span is [passage, start, end].
 const ACCEPTED = { ...SEEN, draft: { drafted: 3, accepted: 2 }, spans: [[1, 0, 5]] };
 
 // The keys of the captions that are chosen at these times, one after the other.

@@ -26,6 +26,7 @@ function draw(reel, time, shape = "wide") {
 export const cases = {
   "at first there is the question, and what took no time": () => {
     const { picture, texts } = draw(filmed(), 0);
+    // Each lane's first step ends at 0 ms.
     return [
       [texts.includes("What sat?"), picture.lanes.map(({ frame }) => frame.meters.tokens)],
       [true, [1, 1, 1]],

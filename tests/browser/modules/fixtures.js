@@ -20,7 +20,7 @@ export const LANES = [
   { lane: "vanilla", title: "Vanilla" },
   { lane: "trie", title: "Trie" },
 ];
-// A server whose chunks are steps, and one whose chunks are not.
+// `served` of a lane that a running engine decoded, which streams its answer in chunks: a chunk is a step, or is not.
 export const SERVED = { engine: "vLLM 0.32.0", chunks_are_steps: true, note: "" };
 export const UNMARKED = { ...SERVED, chunks_are_steps: false, note: "it streams token by token" };
 // A server that sends no token ids, and one of its chunks.
@@ -38,6 +38,7 @@ export const STEPS = [
   { lane: 1, index: 0, at: 6, event: SHORT_EVENT },
   { lane: 0, index: 1, at: 9, event: SHORT_EVENT },
 ];
+// Results of a race; `tau`: tokens per step.
 export const ROWS = [
   { title: "Vanilla", speedup: 1, drafted: 0, accepted: 0, tau: 1, tokens_per_s: 40 },
   { title: "Trie", speedup: 2.5, drafted: 40, accepted: 30, tau: 5, tokens_per_s: 100 },
@@ -63,6 +64,7 @@ export function listedReel(speedup = 2.5) {
     accepted: 4,
     loops: false,
     badge: ["identical", "identical to vanilla"],
+    // In a server's lane, where it was measured.
     measured: "",
     ...more,
   });

@@ -74,6 +74,8 @@ export const cases = {
       ],
     ];
   },
+  // A list of questions presses one button to race its next question, with the values that a function returns, and the
+  // other one, without a function, to have questions suggested.
   "the hidden buttons of lists": () => {
     const host = put(["button", { id: "race-listed" }], ["button", { id: "suggest-listed" }]);
     const calls = [];

@@ -28,6 +28,7 @@ export const cases = {
     window.clearTimeout = (timer) => waiting.delete(timer);
     send("opened", LANES);
     send("steps", STEPS);
+    // The first step is drawn now, the second one later.
     inspector.show(0, 0, true);
     inspector.show(0, 1);
     const before = waiting.size;

@@ -75,5 +75,6 @@ export const cases = {
     usersOf("ArrowLeft"),
     ["field", "slider", "choice", "wide"],
   ],
+  // A race has at most 6 lanes.
   "the keys of all lanes have one name": () => [["1", "6", "7", "r"].map(entryKey), ["1", "1", "7", "r"]],
 };

@@ -34,6 +34,7 @@ export const cases = {
     describeLanes(rows);
     const inRace = rows.map(hueOf);
     describeLanes([{ lane: "trie:n=3" }]);
+    // The first lane with a hue keeps it: 1, 2, and 7 for lanes without a method. The others get 3, 4, 5, 6 in order.
     return [
       [...inRace, hueOf({ lane: "trie:n=3" })],
       ["1", "3", "2", "4", "7", "5", "6", "1"],

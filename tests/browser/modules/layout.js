@@ -3,6 +3,7 @@ import { makeScenes } from "../../../specrace/ui/static/explanations/scenes.js";
 import { EVENT } from "./fixtures.js";
 import { REEL } from "./small_race.js";
 
+// A scene is all that the pictures of one step show.
 const [best] = makeScenes(REEL);
 
 // A chain of `length` draft tokens, the first `accepted` of them accepted.
@@ -72,6 +73,7 @@ export const cases = {
       ],
     ];
   },
+  // A node's `tag` is the model's own token after it.
   "each node of the path has the model's token, and the last one ends the step": () => [
     placeTree(best, 1200, 400).nodes.map(({ tag, last }) => [tag?.label, last]),
     [
@@ -82,6 +84,7 @@ export const cases = {
       [undefined, false],
     ],
   ],
+  // The last node is <|im_end|>.
   "a control token is not shown": () => [placeTree(best, 1200, 400).nodes.at(-1).label, "·"],
   "a long chain continues in bands, within its area": () => {
     const { nodes, bands, height, omitted } = placeTree(chain(18, 12), 1240, 260);

@@ -11,7 +11,8 @@ const CHOICES = {
   limits: { bytes: 10, requests: 2000, seconds: 60, lanes: 2 },
 };
 
-// Calls `act` with the open dialog and the list of its requests; `answer` answers a log.
+// Calls `act` with the open dialog and the list of its requests, of which the first is for CHOICES; `answer` answers a
+// log.
 async function open(answer, act) {
   const originalFetch = window.fetch;
   const requests = [];

@@ -5,7 +5,7 @@ import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);
 const theme = readTheme(document.body);
-// Draws a scene's tree. `shares` says how much of each phase is done.
+// Draws a scene's tree. `shares` says how much of each phase is done: source, draft, verify, accept, cost.
 function at(scene, ...shares) {
   const done = Object.fromEntries(PHASES.map(([name], phase) => [name, shares[phase]]));
   return drawTree({ places: placeScene(scene, 1280, 668), theme, done });

@@ -3,6 +3,8 @@ import { EVENT } from "./fixtures.js";
 
 // An n-gram after EVENT's pending token (7); EVENT's step accepts its first two tokens.
 const ROW = { counts: [], after: [7], tokens: [1, 2, 5] };
+// In rejection sampling, `p` and `q` are a token's probabilities by the model and by the drafter, and `coin` is a
+// random number from 0 to 1.
 
 // Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
@@ -29,6 +31,7 @@ export const cases = {
       ].map((nodes) => nodes.map((node) => EVENT.pieces[node].trim())),
     ];
   },
+  // A row with counts is no n-gram: its tokens are alternatives.
   "the number of accepted tokens of an n-gram": () => [
     [ROW, { ...ROW, tokens: [2] }, { ...ROW, after: [8] }, { ...ROW, counts: [1, 1, 1] }].map((row) =>
       countFollowed(EVENT, row),
@@ -41,6 +44,7 @@ export const cases = {
       { event: { ...EVENT, index: 1 }, tokensBefore: 3 },
     ];
     const rows = [...drawTrajectory(steps, 1).querySelectorAll("tbody tr")];
+    // Column 0 names the step; column 1 is position 0 of the answer.
     const cells = rows.map((row) => [...row.children].findIndex((cell) => cell.querySelector(".chip")));
     return [cells, [1, 4]];
   },

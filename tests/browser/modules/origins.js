@@ -3,7 +3,7 @@ import { REEL } from "./small_race.js";
 
 // The trie's step that copied from the passage, and lookahead's rejected draft.
 const [copied, failed] = [REEL.steps[5], REEL.steps[7]];
-// Words as [text, the draft tokens copied from it].
+// `readText(reel, lane, step)` is the text before a step. Words as [text, the draft tokens copied from it].
 const marked = (words) => words.map(({ text, nodes }) => [text, ...nodes]);
 
 // Each case returns [actual, expected], which test_modules.py compares.

@@ -1,6 +1,7 @@
 import { describeEnd, judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/panes/pane.js";
 import { HOSTILE, SERVED, SHOWN, UNMARKED } from "./fixtures.js";
 
+// What a pane shows after a step. A run is [kind, text, tokens]: a piece of the step's text.
 const FRAME = {
   runs: [
     ["own", HOSTILE, 2],
@@ -68,12 +69,14 @@ export const cases = {
   ],
   "a frame's text and figures": () => {
     const { body, rate, tau, counts, speedup, badge } = drawPane(FRAME);
+    // Three elements: the first run, the blank before the accepted one, and the accepted one.
     return [
       [body.textContent, body.children.length, ...[rate, tau, counts, speedup, badge].map((node) => node.textContent)],
       [`${SHOWN} and so on`, 3, "100", "2.5", "3/4 accepted", "1.3×", "✓ identical to vanilla so far"],
     ];
   },
   "the draft tokens that the row does not show are counted, while it shows the others": () => {
+    // Of 13 draft tokens the row shows 4.
     const draft = { step: 0, drafted: 13, accepted: 2, accepted_texts: ["a", "b"], rejected: ["c", "d"] };
     const drafts = [draft, { ...draft, drafted: 4 }, { ...draft, drafted: null, rejected: [] }];
     const counts = drafts.map((variant) => {
@@ -91,6 +94,7 @@ export const cases = {
   },
   "thoughts are folded, from the beginning to the mark after them": () => {
     const texts = ["<think>\nFirst ", "a thought", ".</thi", "nk>\n\nThe answer", " follows."];
+    // The marks before and after the thoughts: as in the text, without the first, others, and none.
     const folded = [["<think>", "</think>"], ["", "</think>"], ["<other>", "</other>"], null].map((marks) => {
       const pane = new Pane({ lane: "trie", title: "Trie" }, marks);
       texts.forEach((text, step) => pane.apply({ ...FRAME, runs: [["own", text, 1]] }, () => {}, step, true));

@@ -90,6 +90,7 @@ export const cases = {
     row.measure();
     const alone = row.node.dataset.narrow;
     wide.remove();
+    // A pane of 500 px is not wider than two of the widths at which panes leave something out.
     return [
       [narrow, alone],
       ["680 560", ""],

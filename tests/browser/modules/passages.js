@@ -1,5 +1,6 @@
 import { findEdges } from "../../../specrace/ui/static/stage/passages.js";
 
+// `findEdges(evidence, links)`: 1 for each character that is evidence, and the stretches that answers were copied from.
 // Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "pieces begin and end where evidence and links do": () => [

@@ -13,6 +13,7 @@ import { REEL } from "./small_race.js";
 
 const [best, failed] = makeScenes(REEL);
 const theme = readTheme(document.body);
+// A scene's picture when this share of a phase (source, draft, verify, accept, cost) is done.
 const at = (scene, phase, share, width = 1280, height = 668) =>
   drawScene(scene, placeScene(scene, width, height), startOf(phase) + share * PHASES[phase][1], theme);
 const texts = (picture, selector) => [...picture.querySelectorAll(selector)].map((node) => node.textContent);

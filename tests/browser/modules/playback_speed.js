@@ -9,6 +9,7 @@ import {
 const step = (lane, tokens, ms, end = "") => ({ lane, at: ms, frame: { meters: { tokens }, end } });
 
 // What is expected after these steps: the tokens of the answer, its race time in ms, and whether its length is known.
+// Until a lane has ended, the length is 64 tokens, doubled while the longest lane is close to it.
 function forecast(maxTokens, ...steps) {
   const estimate = new Forecast([{}, {}], maxTokens);
   steps.forEach((shown) => estimate.add(shown));

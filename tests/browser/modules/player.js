@@ -3,7 +3,8 @@ import { put, STEPS } from "./fixtures.js";
 
 const BUTTONS = ["play", "back", "on", "result"];
 
-// A player at the end of the race STEPS, and the calls of its screen: "1.0" is step 0 of lane 1.
+// A player at the end of the race STEPS, whose steps end at 5, 6 and 9 ms, and the calls of its screen: "1.0" is step 0
+// of lane 1.
 function load() {
   const shown = [];
   const host = put(
@@ -125,6 +126,7 @@ export const cases = {
     const { player, host } = load();
     const enabled = () => [...host.querySelectorAll("button:enabled")].map((node) => node.dataset.do);
     const speed = () => host.querySelector("option").textContent;
+    // On auto, 9 ms are played in 12 s.
     const states = [[enabled(), speed()]];
     for (const act of [() => player.seek(0), () => player.goTo(1), () => player.goTo(2), () => player.unload()]) {
       act();

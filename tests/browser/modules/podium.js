@@ -1,7 +1,7 @@
 import { findFastest, rankLanes, showPodium } from "../../../specrace/ui/static/stage/podium.js";
 import { put } from "./fixtures.js";
 
-// A podium in an arena.
+// A podium in an arena. In all lists of results vanilla is the first.
 function putPodium() {
   const arena = put(["ol", {}]);
   arena.className = "arena";

@@ -2,7 +2,7 @@ import { describeCount, describeOthers, Proof, compareTexts } from "../../../spe
 import { CHUNK, put, SERVED, UNTOKENIZED } from "./fixtures.js";
 import { differ, REEL } from "./small_race.js";
 
-// Two of three lanes sample their own texts, so that only vanilla's is left.
+// Two of three lanes sample their own texts under rejection sampling (badge "law"), so that only vanilla's is left.
 const nothingToCompare = structuredClone(REEL);
 for (const row of nothingToCompare.results.slice(1)) row.badge = ["law", "sampled from vanilla's distribution"];
 

@@ -15,6 +15,7 @@ export const cases = {
   "the time to the first token": () => {
     // The prompt is read in 100 ms; the first steps end after 5 ms (vanilla) and 2 ms (trie).
     const { head, steps } = listedReel();
+    // Before its first step the trie prepares for 7 ms more.
     head.lanes[1].prefill_ms = 7;
     const served = { ...head, lanes: [{ lane: "vllm", prefill_ms: 40, served: {} }] };
     return [
@@ -64,6 +65,7 @@ export const cases = {
   "disturbed and failed races do not count": () => {
     const rows = [listedRow(2), listedRow(9, { disturbed: true }), { error: "Too long." }, undefined, listedRow(4)];
     const [vanilla, trie] = summarise(rows);
+    // `best` and `worst` are indices of questions; -1: all speedups are equal, as vanilla's are.
     return [
       [rows.map(counts), trie.speedup, trie.questions, [trie.best, trie.worst], [vanilla.best, vanilla.worst]],
       [[true, false, false, false, true], { median: 3, low: 2, high: 4 }, 2, [4, 0], [-1, -1]],

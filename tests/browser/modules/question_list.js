@@ -32,7 +32,7 @@ function makeList({
   return { list, asked, said, channel };
 }
 
-// For each question "raced", "due", or why it could not be raced.
+// For each question of a list "raced", "due" (Resume races it), or why it could not be raced.
 const states = (list) => list.rows.map((row) => row?.error ?? (row?.lanes ? "raced" : "due"));
 
 // Each case returns [actual, expected], which test_modules.py compares.

@@ -63,6 +63,7 @@ export const cases = {
   },
   "a server's counts are those that it reported": () => {
     const drafts = [SERVED, UNMARKED].map((served) => {
+      // `counts`: steps, draft tokens, accepted ones, and tokens so far.
       const part = { event: event(0, [0], [9], { drafted: 5 }), frame: { meters: METERS, counts: [1, 5, 0, 2] } };
       const sent = {
         head: { lanes: [{ lane: "trie", served }] },

@@ -1,7 +1,8 @@
 import { nameRequest, rankRequests, readFrames, Requests } from "../../../specrace/ui/static/logs/requests.js";
 import { HOSTILE, SHOWN } from "./fixtures.js";
 
-// In the first lane one step accepts all 5 tokens; in the second, two steps also have a token of the model's own.
+// A request's lanes have steps, [accepted, drafted, texts of the rejected tokens]. In the first lane one step accepts
+// all 5 tokens; in the second, two steps also have a token of the model's own.
 const REQUEST = {
   number: 1,
   id: HOSTILE,

@@ -14,6 +14,9 @@ registerMethods([
   { lane: "suffix", title: "Suffix", hue: 2 },
 ]);
 const row = (lane, category, outputs, tau) => ({ lane, category, outputs, tau, tau_without_looping: null });
+// `scored`: "whole", or a remark. `emitted`[i]: steps that wrote i tokens; `drafted`[i], `accepted`[i]: steps that
+// drafted, and that accepted, more than i. `tenths`: for each tenth of the outputs its steps, those rejected at once,
+// those without a draft.
 const LANE = {
   scored: "whole",
   emitted: [0, 2, 0, 1],

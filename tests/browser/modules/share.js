@@ -17,6 +17,7 @@ export const cases = {
     ["race-what-is-b-a-trie.jsonl", "race.jsonl", "race-etc.jsonl"],
   ],
   "the address has only settings that differ from the defaults, and starts no race": () => {
+    // The address has seed=3, which the last call leaves: without defaults it only removes autorun.
     const usual = { q: "", lanes: ["vanilla", "trie"], tokens: 160, seed: 0 };
     const start = "http://specrace.test/?own=1&tokens=40&autorun=1&seed=3";
     return [

@@ -1,6 +1,7 @@
 import { ShareDialog } from "../../../specrace/ui/static/sharing/share_dialog.js";
 import { REEL } from "./small_race.js";
 
+// Only a race that is over has its event `finished`.
 const WHOLE = { ...REEL, finished: {} };
 const HTML = "/specrace/ui/static/stage/stage.html";
 

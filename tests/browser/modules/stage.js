@@ -80,6 +80,7 @@ export const cases = {
       await played;
       return [
         [stage.reel, stage.receiver.abandonedRace, stage.node.dataset.phase],
+        // -1: the page has left no race.
         [undefined, -1, "waiting"],
       ];
     }, server);

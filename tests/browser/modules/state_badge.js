@@ -15,6 +15,7 @@ export const cases = {
       { ...LIVE, counting: "true" },
       // The race has ended on the server, but the page still plays it.
       { ...LIVE, phase: "finished" },
+      // Repetitions that have ended: the race itself is run 1, so the next one is run 2.
       { ...RESULT, running: "true", again: "0" },
       { ...RESULT, running: "true", again: "3", outcome: "disturbed" },
       RESULT,

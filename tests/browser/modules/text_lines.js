@@ -2,7 +2,7 @@ import { breakIntoLines } from "../../../specrace/ui/static/film/text_lines.js";
 
 const width = (text) => Array.from(text).length;
 // The lines of parts, [text, run], as texts in which | ends a part, and N: begins a part of run N.
-const set = (parts, room) =>
+const linesOf = (parts, room) =>
   breakIntoLines(
     parts.map(([text, run]) => ({ text, run })),
     room,
@@ -12,11 +12,11 @@ const set = (parts, room) =>
 // Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "lines end between words, and at line breaks": () => [
-    set([["one two  three\n\nfour", 0]], 8),
+    linesOf([["one two  three\n\nfour", 0]], 8),
     ["one two", "three", "", "four"],
   ],
   "a word of several parts stays in one line": () => [
-    set(
+    linesOf(
       [
         ["a quant", 0],
         ["isation", 1],
@@ -26,7 +26,7 @@ export const cases = {
     ["a", "quant|1:isation"],
   ],
   "a run has one box, with the blanks between its words": () => [
-    set(
+    linesOf(
       [
         ["is ", 0],
         ["built from", 1],
@@ -37,6 +37,6 @@ export const cases = {
     ),
     ["is |1:built from| |2:every n| end"],
   ],
-  "a word that is wider than a line is broken": () => [set([["ab\u{1F989}def", 3]], 3), ["3:ab\u{1F989}", "3:def"]],
-  "an empty text is an empty line": () => [set([], 9), [""]],
+  "a word that is wider than a line is broken": () => [linesOf([["ab\u{1F989}def", 3]], 3), ["3:ab\u{1F989}", "3:def"]],
+  "an empty text is an empty line": () => [linesOf([], 9), [""]],
 };

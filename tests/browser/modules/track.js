@@ -1,6 +1,7 @@
 import { placeTicks, Track } from "../../../specrace/ui/static/stage/track.js";
 import { LANES, put, SERVED, UNTOKENIZED } from "./fixtures.js";
 
+// What a track uses of a lane's frame after a step.
 const frame = (lane, tokens, ms, end = "") => ({ lane, meters: { tokens, ms }, end });
 
 // Draws a track for races of `total` tokens after these frames. `finishes` are later totals, [tokens, whether they are

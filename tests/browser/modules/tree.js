@@ -57,6 +57,7 @@ export const cases = {
       ],
     ];
   },
+  // A picture has at most 32 nodes.
   "omitted nodes are counted": () => {
     const size = 40;
     const tree = { tokens: Array(size).fill(1), parents: Array.from({ length: size }, (_, node) => node - 1) };

@@ -9,6 +9,7 @@ function page() {
   return host;
 }
 
+// What the server tells a phone of the poll. A poll has a round for each race; 0: no race yet. `mine`: its vote.
 const STATE = {
   round: 1,
   question: HOSTILE,

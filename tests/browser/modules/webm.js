@@ -13,17 +13,17 @@ const CLUSTER = [0x1f, 0x43, 0xb6, 0x75, 0x82, 1, 2];
 // A size in eight bytes, and the content; and a duration element with this number as its content.
 const written = (...content) => [0x01, 0, 0, 0, 0, 0, 0, content.length, ...content];
 const duration = (ticks) => [0x44, 0x89, 0x01, 0, 0, 0, 0, 0, 0, 8, ...ticks];
-const set = (...parts) => [...setDuration(Uint8Array.from(parts.flat()), 3000)];
+const withDuration = (...parts) => [...setDuration(Uint8Array.from(parts.flat()), 3000)];
 
 // Each case returns [actual, expected], which test_modules.py compares.
 export const cases = {
   "a recorded file gets its duration, in its own ticks": () => [
-    set(HEAD, SEGMENT, UNKNOWN, INFO, [0x87], SCALE, CLUSTER),
+    withDuration(HEAD, SEGMENT, UNKNOWN, INFO, [0x87], SCALE, CLUSTER),
     // 1500 as a number of eight bytes.
     [HEAD, SEGMENT, UNKNOWN, INFO, written(...SCALE, ...duration([0x40, 0x97, 0x70, 0, 0, 0, 0, 0])), CLUSTER].flat(),
   ],
   "another duration and a table of places are left out": () => [
-    set(HEAD, SEGMENT, [0x9c], SEEK_HEAD, INFO, [0x87], ONE_TICK, CLUSTER),
+    withDuration(HEAD, SEGMENT, [0x9c], SEEK_HEAD, INFO, [0x87], ONE_TICK, CLUSTER),
     // 3000 ticks of 1 ms.
     [HEAD, SEGMENT, UNKNOWN, INFO, written(...duration([0x40, 0xa7, 0x70, 0, 0, 0, 0, 0])), CLUSTER].flat(),
   ],

@@ -15,7 +15,7 @@ export const cases = {
       { name: "2/b.csv", file: new Blob(["a"]) },
     ]);
     const text = await zip.text();
-    // A name is in the zip twice: before its content and in the directory.
+    // A name is in the zip twice: before its content and in the directory. The size follows from the format.
     return [
       [zip.size, text.startsWith("PK\u0003\u0004"), text.split("1/ü.jsonl").length, text.includes("2/b.csva")],
       [211, true, 3, true],

@@ -1,4 +1,8 @@
-"""Fusion's calibration: how often a predicted token came, what came instead, and what earlier answers taught."""
+"""Fusion's calibration: how often a predicted token came, what came instead, and what earlier answers taught.
+
+A hit is a predicted token that came; expected hits are the sum of the predictions' probabilities. The escape mass is
+the probability left for tokens without an estimate. `Calibration(8)`: matches have up to eight tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Fusion: worked examples, the cut compared with every other size, the cool-down, and each source.
 
-A `bare` tree is a root without a draft.
+A `bare` tree is a root without a draft. The escape mass is the probability that a source leaves to the sources after
+it; the floor is the lowest probability with which a token may pay.
 """
 
 from __future__ import annotations

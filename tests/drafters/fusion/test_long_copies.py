@@ -1,4 +1,8 @@
-"""Long copies: how often copies continue is learned; what that changes in a tree, and where drafts are cut."""
+"""Long copies: how often copies continue is learned; what that changes in a tree, and where drafts are cut.
+
+A `Holding` counts failures: a copy's first token was right, and a later one is not. Its factor, failures over expected
+failures, multiplies the probability of a failure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Worked examples of fusion's parts: corpus rows, recycled tokens, step costs, calibration and the cool-down."""
+"""Worked examples of fusion's parts: corpus rows, recycled tokens, step costs, calibration and the cool-down.
+
+Of step costs, `knots` are the draft sizes at which the curve was measured, and `floor` is the lowest cost of a token.
+"""
 
 from __future__ import annotations
 

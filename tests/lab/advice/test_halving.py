@@ -22,7 +22,8 @@ from tests.lab.advice.test_recommend import make_forecast
 from tests.lab.parts import mostly_copying, transcript
 
 LANES = ("prompt-lookup", "suffix", "bigram", "vllm-ngram")
-# A pool is a set of settings out of which one is recommended, such as those of one engine; by number in the sweep.
+# A pool is a set of settings out of which one is recommended, such as those of one engine; by number in the sweep, in
+# which 0 is vanilla and each lane has two draft sizes.
 POOLS = {"own": [1, 2, 3, 4, 5, 6], "vllm": [7, 8]}
 
 

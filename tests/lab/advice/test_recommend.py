@@ -28,7 +28,8 @@ def scored_sweep(
 ) -> Sweep:
     """A sweep of these requests, each with one score for each lane.
 
-    A score holds steps as (drafted, accepted, number of such steps), then the ms of drafting and of building.
+    A request is (category, prompt tokens, output tokens, whether it loops). A score holds steps as (drafted, accepted,
+    number of such steps), then the ms of drafting and of building.
     """
     sweep = Sweep(tuple(lanes), tuple(request for request, _ in requests), curve)
     for lane in range(len(lanes)):

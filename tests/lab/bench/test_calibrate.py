@@ -107,6 +107,7 @@ def test_an_invalid_curve_file_is_refused(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("method", ["trie", "prompt-lookup", "trigram"])
 def test_a_flat_curve_allows_large_drafts_and_a_steep_one_small_drafts(method: str) -> None:
+    # The accepted tokens that the first, second, ... draft token is expected to add.
     gains = METHODS[method].profile.gains(63)
     flat, steep = best_budget(FLAT, gains), best_budget(STEEP, gains)
     assert flat >= 8 > 4 >= steep
@@ -142,7 +143,10 @@ def test_rows_are_padded_to_the_cheapest_number_above() -> None:
 
 
 def test_a_lane_pads_its_tree_over_the_cliff_and_drops_the_padding() -> None:
-    """Two and three rows become four if the lane may draft three; the step's tree and what is learned do not change."""
+    """Two and three rows become four if the lane may draft three; the step's tree and what is learned do not change.
+
+    The target is a function of the last two tokens, and the drafts are chains of 0 to 4 equal tokens, cut to 3.
+    """
     prompt = (2, 3, 4, 5, 2, 3, 9, 2)
     drafter = ScriptedDrafter(lambda context, _: TokenTree.chain(context[-1], context[-1:] * (len(context) % 5)))
     texts, sizes = [], []
@@ -165,7 +169,7 @@ def test_a_lane_pads_its_tree_over_the_cliff_and_drops_the_padding() -> None:
 def test_padding_changes_neither_texts_nor_steps(params: SamplingParams) -> None:
     target = TableTarget(max_context=512)
     for name in ("trie", "recycling", "trigram", "suffix"):
-        spec = RaceSpec((name,), 24, 3, params.temperature, seed=params.seed)
+        spec = RaceSpec((name,), max_new_tokens=24, num_draft=3, temperature=params.temperature, seed=params.seed)
         *_, unpadded_end = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
         *_, padded_end = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
         assert isinstance(unpadded_end, Finished) and isinstance(padded_end, Finished)

@@ -62,6 +62,7 @@ def test_the_interval_shows_how_much_repetitions_differ() -> None:
         for answer in side("b", [1] * 9, 10.0)
     ]
     speedup = measured_speedup(steady, disturbed, seed=1)
+    # One of three repetitions takes three times as long. A bootstrap draws it three times, or not at all, often enough.
     assert speedup is not None and speedup.speedup == pytest.approx(3 / 5)
     assert speedup.low == pytest.approx(1 / 3) and speedup.high == pytest.approx(1.0)
 
@@ -76,6 +77,7 @@ def test_only_questions_that_both_answered_in_every_repetition_count() -> None:
 
 
 def test_a_total_rate_needs_a_block_that_ran_in_one_go() -> None:
+    # An answer of 11 tokens takes 100 ms to the first, and 10 ms to each of the others.
     answers = [sample("a", 0, [1] * 11), sample("a", 1, [1] * 11, start_ms=100.0)]
     total = total_rates(answers)
     assert total.median == pytest.approx(1000 * 22 / 300) and total.interrupted == 0

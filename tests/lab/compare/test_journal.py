@@ -36,6 +36,7 @@ def test_a_resumed_journal_has_what_was_finished(tmp_path: Path) -> None:
         assert journal.session == 2 and len(journal.samples) == 4 and not journal.failed
 
 
+# The last line is longer than any of these.
 @pytest.mark.parametrize("cut", [1, 40, 200])
 def test_a_line_that_a_kill_cut_off_is_dropped_and_nothing_else(tmp_path: Path, cut: int) -> None:
     with Journal(tmp_path / "c", PLAN, resume=False) as journal:
@@ -92,11 +93,13 @@ def test_two_processes_do_not_write_into_one_folder(tmp_path: Path) -> None:
         "{}",
         "not JSON",
         '{"block": ["a", 1, 0], "number": 0}',
+        # The output has one token, and its only chunk two.
         '{"block":["a",1,0],"number":0,"session":0,"start_ms":0,"end_ms":1,"times_ms":[1],"sizes":[2],"output":[5],'
         '"end":"eos","counts":{}}',
     ],
 )
 def test_a_line_that_is_not_a_request_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
+    # Six lines: the session, the server, three answers and a failure.
     fill(tmp_path / "c")
     with (tmp_path / "c" / REQUESTS).open("a") as stream:
         stream.write(line + "\n")

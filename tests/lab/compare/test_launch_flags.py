@@ -10,6 +10,7 @@ from specrace.core.errors import InputError
 from specrace.lab.compare.launch_flags import drafting_flags
 from specrace.lab.scoring.score import ScoredLane
 
+# A user's command for a server; {port} is replaced before it starts.
 VLLM = ("/opt/vllm/bin/vllm", "serve", "m", "--port", "{port}")
 COUNTS = ["--per-request-spec-decode-metrics", "detailed"]
 SUFFIX = ScoredLane.of("vllm-suffix", {"num_speculative_tokens": 16}, 16)

@@ -59,6 +59,7 @@ def test_aiperf_is_read_with_its_failures() -> None:
 
 def test_total_rates_are_compared_with_the_first_at_the_same_concurrency() -> None:
     tests = [test for name in FILES for test in read_load_tests(str(RESULTS / f"{name}.json"))]
+    # Measured at 2 requests at a time (vLLM), 1 and 2 (guidellm), and 2 (aiperf).
     rows = as_rows(tests)
     first = rows[0]["total_tokens_per_s"]
     assert [row["of_all_ratio"] for row in rows] == [

@@ -37,6 +37,7 @@ def test_without_sizes_the_last_draft_bounds_the_steps() -> None:
     assert counts is not None and (counts.steps, counts.in_text) == ((1, 7), (4, 9))
     exact = read_measured(CUT, 10)
     assert exact is not None and counts.steps[0] <= exact.steps[0] <= counts.steps[1]
+    # The histogram has one draft with three accepted tokens, and one with six.
     histogram = {"num_draft_tokens": 10, "num_accepted_draft_tokens": 9, "num_spec_steps": 2}
     assert read_measured(histogram | {"acceptance_histogram": [0, 0, 0, 1, 0, 0, 1]}, 10) == counts
 
@@ -54,15 +55,18 @@ def test_incomplete_counts_are_not_read(counts: dict[str, Any] | None) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
+        # Sizes that are not ten tokens, too few steps for two drafts, an empty step, and too many steps.
         {"step_sizes": [1, 4, 4]},
         {"step_sizes": [10]},
         {"step_sizes": [0, 5, 5]},
         {"step_sizes": [1] * 10},
+        # Fewer draft tokens than accepted ones, and fewer drafts.
         {"per_step_drafted": [4, 5]},
         {"per_step_drafted": [10]},
         {"per_step_accepted": [3, 6.0]},
         {"per_step_accepted": [3, True]},
         {"per_step_accepted": [3, -6]},
+        # Totals that are not the sums of the steps, or no numbers.
         {"num_accepted_draft_tokens": 8},
         {"num_draft_tokens": "10"},
         {"num_spec_steps": 3},

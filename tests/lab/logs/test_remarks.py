@@ -26,7 +26,8 @@ def remarks_of(usage: Usage, prompt_tokens: int, output_tokens: int, answer: dic
         (Usage(output=1500), "counts 1,500 output tokens, and the log holds 40"),
         (Usage(output=7), "counts only 7 output tokens, and the log holds 40"),
         (Usage(prompt=900), "counts 900 prompt tokens, and the log holds 30"),
-        (Usage(prompt=6), ""),  # nothing is reported
+        # Nothing is reported: 30 tokens are at most 2.5 times as many, and 16 more.
+        (Usage(prompt=6), ""),
         (Usage(reasoning=300), "counts 300 tokens of reasoning"),
     ],
 )
@@ -79,9 +80,11 @@ TEMPLATED = f"system\nBe brief.\nuser\n{ASKED}\nassistant\nnine"
         ([{"role": "tool", "content": ASKED}], {"role": "assistant", "content": ASKED}, False),
         (ASKED, "nine", False),
         (ASKED, f"```\n{ASKED} nine", False),
+        # Fewer than eight words, and none but special tokens.
         ("one two:", "one two: three", False),
         ("<b> " * 9, "nine", False),
         (tuple(range(20)), tuple(range(25)), True),
+        # 99 may be a special token.
         (tuple(range(20)), (99, *range(25)), True),
         (tuple(range(20)), tuple(range(1, 25)), False),
     ],

@@ -109,6 +109,7 @@ def test_ids_are_bounded_even_without_a_vocabulary_size(tmp_path: Path) -> None:
         list(TranscriptFile(path))
 
 
+# gzip ends with eight bytes that are not text: a checksum and a length.
 @pytest.mark.parametrize("cut", [4, 8])
 def test_a_truncated_gzip_ends_where_it_is_cut_off(tmp_path: Path, cut: int) -> None:
     path = write(tmp_path / "t.jsonl.gz", FRESH, COPYING)

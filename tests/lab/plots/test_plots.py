@@ -15,7 +15,7 @@ from specrace.lab.advice.recommend import Recommender
 from specrace.lab.plots import steps, sweeps
 from specrace.lab.plots.paper_plots import paper_plot
 from specrace.lab.plots.plot import Kind, Mark, Plot
-from specrace.lab.plots.sweeps import LENGTHS, SPEEDUP, TAU, SweepView, sweep_plots
+from specrace.lab.plots.sweeps import MAX_LENGTH, SPEEDUP, TAU, SweepView, sweep_plots
 from specrace.lab.scoring.cells import run_sweep
 from specrace.lab.scoring.sweep import Sweep, grid_lanes
 from tests.lab.parts import mostly_copying, transcript
@@ -56,6 +56,7 @@ def test_a_sweep_of_one_setting_has_no_curves() -> None:
 
 def test_each_lane_is_shown_with_its_recommended_settings(view: SweepView, plots: dict[str, Plot]) -> None:
     recommender = view.recommender
+    # Two panels; the best settings of each of two lanes have an interval in both.
     marks = [mark for mark in plots["lanes"].marks if mark.low is not None]
     assert len(plots["lanes"].marks) == 2 * (len(view.sweep.lanes) - 1) and len(marks) == 4
     for mark in marks:
@@ -74,6 +75,7 @@ def test_curves_vary_one_setting_and_keep_the_others(view: SweepView, plots: dic
     table = plots["settings-trie"]
     assert [(mark.series, mark.x) for mark in table.marks] == [("4", 2), ("4", 3), ("13", 2), ("13", 3)]
     for mark in table.marks:
+        # The trie's options are n, prefix and static.
         assert mark.y == speedup["trie", int(mark.series), mark.x, False, best["trie"].num_draft]
     assert [mark.x for mark in plots["settings-prompt-lookup"].marks] == [2, 5]
 
@@ -87,7 +89,7 @@ def test_shares_of_steps_are_the_recommended_profile(view: SweepView, plots: dic
             profile["mean_accept_length"]
         )
         rates = profile["marginal_accept_rates"]
-        assert [mark.y for mark in positions] == pytest.approx([*rates, *[0.0] * (LENGTHS - len(rates))])
+        assert [mark.y for mark in positions] == pytest.approx([*rates, *[0.0] * (MAX_LENGTH - len(rates))])
         assert all(0 <= mark.low <= mark.high <= 1 for mark in (*lengths, *positions))  # type: ignore[operator]
 
 
@@ -96,6 +98,7 @@ def test_a_category_of_one_request_has_no_interval(view: SweepView) -> None:
     sweep = replace(view.sweep, requests=requests)
     marks = sweeps.categories(SweepView(Recommender(sweep, ASSUMED_CPU), "")).marks
     assert {mark.series for mark in marks if mark.low is None} == {"one (1)"}
+    # "copy" and "fresh" are left; the only request of "none" loops.
     assert len({mark.series for mark in marks}) == 3
 
 
@@ -131,6 +134,7 @@ def test_intervals_hold_the_value_and_narrow_with_requests() -> None:
         median_low, median_high = median_interval(draws, numerators)
         assert median_low <= np.median(numerators) <= median_high
         widths.append((high - low, median_high - median_low))
+    # With a hundred times as many requests, an interval is about a tenth as wide.
     assert widths[0][0] > 3 * widths[1][0] and widths[0][1] > 3 * widths[1][1]
 
 
@@ -141,9 +145,9 @@ def test_a_csv_has_no_formulas_and_only_named_columns() -> None:
 
 
 def test_long_drafts_count_as_the_last_length(view: SweepView, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "LENGTHS", 2)
+    monkeypatch.setattr(sweeps, "MAX_LENGTH", 2)
     plot = sweeps.accepted_lengths(view)
-    assert [mark.x for mark in plot.marks_of(plot.panels[0])] == ["1", "2+"] and LENGTHS > 2
+    assert [mark.x for mark in plot.marks_of(plot.panels[0])] == ["1", "2+"] and MAX_LENGTH > 2
     assert sum(mark.y for mark in plot.marks_of(plot.panels[0])) == pytest.approx(1.0)
 
 

@@ -49,6 +49,7 @@ def test_a_scoreboard_reports_its_steps_and_discards_an_interrupted_request() ->
         transcript(COPYING["prompt_ids"], COPYING["output_ids"]), lambda lane, new_step: counted[lane].add(new_step)
     )
     groups = board.groups()
+    # The output has eight tokens. Prompt lookup emits 4, 1, 1 and 2 of them, as worked out in test_score.py.
     assert {lane: acceptance.steps for lane, acceptance in counted.items()} == {"vanilla": 8, "prompt-lookup": 4}
     assert counted["prompt-lookup"].summary() == {
         "emitted": [0, 2, 1, 0, 1],

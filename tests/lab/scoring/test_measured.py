@@ -1,4 +1,7 @@
-"""The lane "measured": counts of an engine that drafts like the twin agree with the twin, and other counts do not."""
+"""The lane "measured": counts of an engine that drafts like the twin agree with the twin, and other counts do not.
+
+A twin is our reproduction of an engine's drafter; `vllm-ngram` is that of vLLM's, which looks n-grams up in the text.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def repeating(seed: int) -> Transcript:
 
 
 def counts_of(lane: ScoredLane, text: Transcript, *, sizes: bool = True) -> dict[str, Any]:
-    """What an engine that drafts as `lane` would count of a text."""
+    """What an engine that drafts as `lane` would count of a text; `sizes`: also the tokens of each step."""
     steps = list[Step]()
     score_output(lane, text, watch=steps.append)
     drafts = [step for step in steps if step.tree.num_draft]
@@ -70,6 +73,7 @@ def test_an_engine_that_drafts_as_the_twin_agrees_with_it(sizes: bool) -> None:
 
 
 def test_an_engine_with_other_settings_is_told_apart() -> None:
+    # It drafts only after matches of five tokens, and so less often than the twin.
     other_settings = ScoredLane.of("vllm-ngram", {"prompt_lookup_min": 5, "prompt_lookup_max": 5}, 2)
     texts = [as_measured(text, counts_of(other_settings, text)) for text in map(repeating, range(20))]
     (agreement,) = board_of(TWIN, texts).measured.agreements()
@@ -89,6 +93,7 @@ def test_twins_of_other_engines_are_not_compared() -> None:
     text = repeating(2)
     counts = counts_of(TWIN, text) | {"engine": "llama.cpp b0"}
     board = board_of(TWIN, [as_measured(text, counts)])
+    # A row for the group "all", and one for the only category.
     assert board.measured.agreements() == [] and len(board.measured.rows()) == 2
 
 

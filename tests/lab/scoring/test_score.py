@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +34,7 @@ PROMPT, OUTPUT = (1, 2, 3, 4, 5, 9, 1, 2), (3, 4, 5, 9, 7, 3, 4, 8)
 def steps(
     name: str, prompt: Sequence[int], output: Sequence[int], num_draft: int | None = None, **options: Any
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """(draft tokens, emitted tokens) of each step of a lane."""
+    """(number of draft tokens, emitted tokens) of each step of a lane."""
     lane = ScoredLane.of(name, options, num_draft)
     text = transcript(prompt, output)
     drafter = lane.build(DrafterInputs(text.prompt, vocab_size=text.vocab_size), **lane.options)
@@ -54,6 +55,7 @@ def test_prompt_lookup_matches_steps_worked_out_by_hand() -> None:
     ]
 
 
+# A static trie holds the prompt only; else the output is added to it.
 @pytest.mark.parametrize("static", [True, False])
 def test_the_trie_matches_steps_worked_out_by_hand(static: bool) -> None:
     drafts = steps("trie", (9, 1, 2, 9), (1, 2, 7, 1, 2, 7, 9), 4, n=4, prefix=1, static=static)
@@ -83,7 +85,8 @@ def test_the_trigram_matches_steps_worked_out_by_hand() -> None:
 
 def test_lookaheads_pool_matches_steps_worked_out_by_hand() -> None:
     prompt = (1, 2, 3, 1, 2, 4, 1)
-    # n = 3: 1 was followed by 2 3 and 2 4, which share the node 2; the window is not drafted.
+    # The pool holds the n-grams of the text so far. n = 3: 1 was followed by 2 3 and 2 4, which share the node 2. The
+    # window, lookahead's other part, needs the target's answers to its own guesses, and is not drafted here.
     assert steps("lookahead", prompt, (2, 4, 9, 9), n=3) == [(3, (2, 4, 9)), (0, (9,))]
 
 
@@ -187,6 +190,7 @@ def test_drafts_equal_those_of_a_race_that_ends_with_end_of_text(
     name: str, prompt: list[int], output: list[int]
 ) -> None:
     """A log omits the end-of-text token. A race that ends at its token limit drafts nothing past the limit."""
+    # Token 5, which is in no text, stands for end-of-text.
     lane, drafter_inputs, output = ScoredLane.of(name, {}), DrafterInputs(tuple(prompt), vocab_size=6), [*output, 5]
     forced = list(forced_steps(lane.build(drafter_inputs, **lane.options), prompt, output, lane.num_draft))
     for limit, ends in ((1000, frozenset({5})), (len(output), frozenset[int]())):
@@ -247,18 +251,20 @@ def test_a_drafter_observes_only_the_accepted_path() -> None:
 
 
 def test_a_newly_registered_method_can_be_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "recorder", Method("recorder", "Recorder", "a test's", RecordingDrafter, 3))
+    method = Method("recorder", "Recorder", "a test's", RecordingDrafter, num_draft=3)
+    monkeypatch.setitem(METHODS, "recorder", method)
     assert "recorder" in scorable_lanes()
     board = Scoreboard([ScoredLane.of(name, {}) for name in scorable_lanes()])
     board.add(transcript((1,), (2, 3, 4, 5)))
     row = next(row for row in board.groups() if row["lane"] == "recorder")
+    # In each of two steps, one of three draft tokens is accepted.
     assert (row["tokens"], row["steps"], row["tau"], row["drafted_per_step"]) == (4, 2, 2.0, 3.0)
     assert row["acceptance_rate"] == 2 / 6
 
 
 def test_a_method_may_say_that_it_cannot_be_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     needy = Method(
-        "needy", "Needy", "a test's", RecordingDrafter, 3, needs_target_outputs="it lives on rejected tokens"
+        "needy", "Needy", "a test's", RecordingDrafter, num_draft=3, needs_target_outputs="it lives on rejected tokens"
     )
     monkeypatch.setitem(METHODS, "needy", needy)
     assert "needy" not in scorable_lanes()
@@ -283,6 +289,7 @@ def test_lookahead_that_is_jacobi_is_not_scored() -> None:
     """With n = 2 lookahead's pool is empty, so its score would be vanilla's at a higher cost."""
     with pytest.raises(InputError, match=r"cannot be scored.*n=2 is Jacobi"):
         ScoredLane.of("lookahead", {"n": 2})
+    # However small the draft, every step also verifies a window, here of one node.
     assert [ScoredLane.of("lookahead", {}, size).unscored_rows for size in (1, 3)] == [1, 1]
 
 
@@ -295,6 +302,7 @@ def test_default_draft_sizes_are_those_of_a_gpu() -> None:
     assert [ScoredLane.of(name, {}, 7).num_draft for name in ("trie", "vanilla")] == [7, 0]
 
 
+# A loop has 36 tokens or more, a period of at most 48 tokens, and three repetitions or more.
 LOOP = [5, 6, 7] * 13
 
 
@@ -338,6 +346,7 @@ def test_tau_is_the_sum_of_tokens_over_the_sum_of_steps() -> None:
     board.add(transcript(PROMPT, OUTPUT))
     board.add(transcript((1, 2, 3), (4, 5, 6, 7, 8)))
     row = board.groups()[0]
+    # Four steps with nine draft tokens, four of them accepted, as worked out above; and five steps without a draft.
     assert (row["tokens"], row["steps"], row["tau"]) == (13, 9, 13 / 9)
     assert row["drafted_per_step"] == 9 / 9 and row["acceptance_rate"] == 4 / 9
 
@@ -360,7 +369,7 @@ def test_kept_outputs_are_not_used_for_their_own_prompt() -> None:
 def test_a_category_named_like_one_of_our_groups_is_told_apart(name: str) -> None:
     board = Scoreboard([ScoredLane.of("vanilla", {})], by_category=True)
     text = transcript((1,), (2,))
-    board.add(type(text)("", name, text.prompt, text.output, 3))
+    board.add(replace(text, category=name))
     assert [row["category"] for row in board.groups()] == ["all", f"{name} (category)"]
 
 

@@ -60,6 +60,7 @@ def test_a_lanes_own_options_replace_the_grids() -> None:
 
 
 def test_draft_sizes_do_not_change_lanes_that_cut_their_own_drafts() -> None:
+    # Fusion's default size is 32.
     assert [(lane.name, lane.num_draft) for lane in grid_lanes(["fusion"], {}, (4, 8))] == [
         ("vanilla", 0),
         ("fusion", 32),
@@ -96,6 +97,7 @@ def test_the_counts_equal_those_of_a_scoreboard(keep_outputs: bool) -> None:
     assert [[row[name] for name in names] for row in rows] == [
         [row[name] for name in names] for row in board.groups() if row["category"] == "all"
     ]
+    # Lane 2, suffix, takes other steps for the last output if it may copy the earlier one.
     by_itself = RequestScore.from_tally(score_output(lanes[2], transcripts[-1]))
     assert (by_itself.steps != dict(sweep.scores(2))[len(transcripts) - 1].steps) is keep_outputs
 

@@ -1,4 +1,8 @@
-"""The compiled decoder: it scores like transformers' modules, and no bit of a row depends on the other rows."""
+"""The compiled decoder: it scores like transformers' modules, and no bit of a row depends on the other rows.
+
+`vector_width`: how many float32 one of the processor's vectors holds. `TokenTree.chain(5, [6])` is the pending token 5
+and the draft token 6; `keep` commits nodes of the tree that was scored last; `clone(90)` has room for 90 tokens.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ from specrace.model.loading import load_target, make_ready
 from specrace.model.machine.roofline import weight_bytes
 from specrace.model.placement import resolve_device
 from specrace.model.target import Target
-from tests.models import WIDE, assert_same_scores, give_heads, tiny_model
+from tests.models import COMPILABLE, assert_same_scores, give_heads, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
 # Pairwise coverage of model, kind of weights, threads and vector width: any two values occur together in some case.
@@ -71,6 +75,7 @@ CASES = [
 ]
 # Mistral's first version has a window in every layer.
 CHANGES: dict[str, dict[str, Any]] = {"mistral": {"sliding_window": 9}}
+# Features of three processors: 16 float32 in a vector, 8, and none on which the decoder runs.
 AVX512, AVX2, SSE = {"avx512f": True, "avx2": True, "fma": True}, {"avx2": True, "fma": True}, {"sse4.2": True}
 
 
@@ -86,7 +91,7 @@ def set_processor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, b
 
 
 def make_model(name: str, kind: str) -> Any:
-    model = tiny_model(name, **WIDE, **CHANGES.get(name, {}))
+    model = tiny_model(name, **COMPILABLE, **CHANGES.get(name, {}))
     if name == "gemma3":
         for layer in (layer for layer in model.modules() if type(layer).__name__ == "Gemma3RMSNorm"):
             # If all norms were alike, taking one for another would go unnoticed.
@@ -203,8 +208,9 @@ def test_an_empty_prompt_and_one_within_the_window_are_decoded_alike() -> None:
 
 
 def test_a_wrong_window_is_noticed_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompiledForward, "use_reaches", lambda *_: None)  # the decoder then ignores windows
-    target = Target(tiny_model("gemma3", **WIDE, sliding_window=400))
+    # The decoder then ignores windows: how far back a layer sees.
+    monkeypatch.setattr(CompiledForward, "use_reaches", lambda *_: None)
+    target = Target(tiny_model("gemma3", **COMPILABLE, sliding_window=400))
     capture_replay(target, compiled=True, vector_width=8)
     assert "not compiled: ValueError: a replay differs from the eager forward" in target.forward_kind
 
@@ -212,15 +218,16 @@ def test_a_wrong_window_is_noticed_however_long_it_is(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("changes", [{"use_bidirectional_attention": True}, {"final_logit_softcapping": 30.0}])
 def test_a_gemma_with_other_layers_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not those of the Llama family or of Gemma 3"):
-        CompiledForward(tiny_model("gemma3", **WIDE, **changes), 8)
+        CompiledForward(tiny_model("gemma3", **COMPILABLE, **changes), 8)
 
 
 @pytest.mark.parametrize(
     ("changes", "vector_width"),
+    # The decoder computes four outputs of a product together; a vocabulary of 39 leaves three.
     [({"num_key_value_heads": 4}, 8), ({"vocab_size": 39}, 16), ({"tie_word_embeddings": True}, 8)],
 )
 def test_models_of_other_shapes_are_scored(changes: dict[str, Any], vector_width: int) -> None:
-    model = tiny_model("llama", **WIDE, **changes)
+    model = tiny_model("llama", **COMPILABLE, **changes)
     target, tree = Target(model), random_tree(random.Random(3), 5, 20)
     capture_replay(target, compiled=True, vector_width=vector_width)
     assert target.forward_kind == "compiled decoder"
@@ -348,7 +355,7 @@ def ignored_signal() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ignored_signal")
 def test_a_dropped_forward_ends_its_threads() -> None:
-    before, target = torch.get_num_threads(), Target(tiny_model("llama", **WIDE))
+    before, target = torch.get_num_threads(), Target(tiny_model("llama", **COMPILABLE))
     torch.set_num_threads(3)
     num_before = num_helper_threads()
     capture_replay(target, compiled=True)
@@ -502,11 +509,12 @@ def test_the_vector_width_of_this_processor_is_valid() -> None:
     ("name", "changes", "vector_width", "reason"),
     [
         ("gpt2", {}, 16, "not those of the Llama family"),
+        # The heads of the small models have 8 numbers, those of COMPILABLE ones 16.
         ("llama", {}, 16, "widths that 16 does not divide"),
-        ("llama", {**WIDE, "head_dim": 8}, 16, "widths that 16 does not divide"),
-        ("llama", {**WIDE, "head_dim": 4}, 8, "widths that 8 does not divide"),
-        ("llama", {**WIDE, "hidden_act": "gelu"}, 8, "not those of the Llama family"),
-        ("llama", WIDE, 0, "needs AVX with FMA, or NEON"),
+        ("llama", {**COMPILABLE, "head_dim": 8}, 16, "widths that 16 does not divide"),
+        ("llama", {**COMPILABLE, "head_dim": 4}, 8, "widths that 8 does not divide"),
+        ("llama", {**COMPILABLE, "hidden_act": "gelu"}, 8, "not those of the Llama family"),
+        ("llama", COMPILABLE, 0, "needs AVX with FMA, or NEON"),
     ],
 )
 def test_unsupported_models_and_processors_run_torchscript(
@@ -526,7 +534,7 @@ def test_widths_that_8_divides_run_in_vectors_of_8() -> None:
 
 def test_small_models_and_machines_without_numba_run_torchscript(monkeypatch: pytest.MonkeyPatch) -> None:
     def forward_kind() -> str:
-        target = Target(tiny_model("llama", **WIDE))
+        target = Target(tiny_model("llama", **COMPILABLE))
         capture_replay(target, packed=False)
         return target.forward_kind
 
@@ -540,7 +548,7 @@ def test_small_models_and_machines_without_numba_run_torchscript(monkeypatch: py
 @pytest.mark.parametrize("change", ["dtype", "shape", "kind"])
 def test_weights_of_an_unexpected_dtype_shape_or_class_are_refused(change: str) -> None:
     """The decoder reads weights by address, without further checks."""
-    model = tiny_model("llama", **WIDE)
+    model = tiny_model("llama", **COMPILABLE)
     mlp = model.model.layers[1].mlp
     if change == "dtype":
         mlp.down_proj.to(torch.bfloat16)
@@ -554,7 +562,7 @@ def test_weights_of_an_unexpected_dtype_shape_or_class_are_refused(change: str) 
 
 
 def test_a_head_may_have_fewer_rows_than_the_embedding() -> None:
-    model = tiny_model("llama", **WIDE)
+    model = tiny_model("llama", **COMPILABLE)
     model.lm_head = torch.nn.Linear(64, VOCAB - 6, bias=False)
     target, tree = Target(model), random_tree(random.Random(3), 5, 9)
     expected = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
@@ -565,7 +573,7 @@ def test_a_head_may_have_fewer_rows_than_the_embedding() -> None:
 
 def test_float16_has_no_compiled_decoder() -> None:
     with pytest.raises(ValueError, match="no compiled decoder for float16"):
-        CompiledForward(tiny_model("llama", **WIDE).to(torch.float16), 8)
+        CompiledForward(tiny_model("llama", **COMPILABLE).to(torch.float16), 8)
 
 
 def test_the_description_names_the_decoders_version() -> None:

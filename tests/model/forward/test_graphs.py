@@ -1,4 +1,8 @@
-"""Captured forwards: a graph for each bucket (number of rows), padding, reuse. A fake graph runs the function again."""
+"""Captured forwards: a graph for each bucket, padding, reuse. A fake graph runs the function again.
+
+A bucket is (rows, columns of the cache that attention reads, extra): a tree runs in the smallest with enough rows. The
+extra is the levels of hidden states that the forward also returns, or its masks; () for none. A store is a KV cache.
+"""
 
 from __future__ import annotations
 
@@ -149,6 +153,7 @@ def test_every_step_of_every_lane_is_replayed_with_a_gpus_defaults(name: str, te
     spec = RaceSpec((name,), max_new_tokens=50, temperature=temperature, seed=3)
     setup = RaceSetup(target, prompt, read_prompt(target, prompt, spec), spec, sources=Sources(corpus_index=index))
     lane, max_size = setup.make_lane(name), 0
+    # A lane with masks has 1 + depth rows for each node of its tree.
     buckets = row_counts(
         (plan_lane(spec, name, "cuda").num_draft + 1) * (1 + (lane.masking.depth if lane.masking else 0))
     )
@@ -195,6 +200,7 @@ def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) 
     list(events)
     assert (capturer.captured, draft_capturer.captured) == (captured, after)
     bench = Bench(target, replace(spec, lanes=("vanilla", "trie", "draft-model")), repetitions=1)
+    # The second prompt has 495 tokens, so its steps need graphs of 512 and of 1,024 columns.
     prompts = [BenchPrompt(str(size), (3, 4, 5) * size, max_new_tokens=10) for size in (9, 165)]
     run_lane, was_warm = bench._run_lane, list[bool]()
 
@@ -231,7 +237,7 @@ def test_replayed_forwards_score_like_eager_forwards(name: str) -> None:
         path = tree.path_to(rng.randrange(len(tree)))
         session.keep(path)
         store.keep(path)
-        text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(32)]
+        text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(VOCAB)]
     assert (capturer.captured, capturer.replayed) == (before[0], before[1] + 12)
 
 

@@ -1,4 +1,8 @@
-"""The KV store: keeping a path equals decoding it, clones are independent, and room is checked."""
+"""The KV store: keeping a path equals decoding it, clones are independent, and room is checked.
+
+A tree's keys and values are written to the columns after the committed ones, or to given ones (slots). `keep` commits
+the nodes of a path; `clone(9)` has room for 9 tokens. `TokenTree.chain(5, [6])` is the pending token 5 and a draft, 6.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from specrace.model.forward.kv import KVStore
 from specrace.model.target import Target
 from tests.model.two_devices import FIRST, SECOND, TwoDevices
 from tests.models import ARCHITECTURES, tiny_target
-from tests.parts import inputs, random_prompt, random_tree, run_lane
+from tests.parts import VOCAB, inputs, random_prompt, random_tree, run_lane
 
 
 def plain_logits(target: Target, tokens: list[int]) -> torch.Tensor:
@@ -41,7 +45,7 @@ def test_keeping_random_paths_equals_sequential_decoding(name: str) -> None:
                 torch.testing.assert_close(logits[node], plain_logits(target, text + path)[-1], rtol=1e-4, atol=1e-3)
             kept_path = tree.path_to(rng.randrange(len(tree)))
             store.keep(kept_path)
-            text += [tree.tokens[node] for node in kept_path[1:]] + [rng.randrange(32)]
+            text += [tree.tokens[node] for node in kept_path[1:]] + [rng.randrange(VOCAB)]
             assert store.length == len(text) - 1
 
 

@@ -1,4 +1,7 @@
-"""The linear layers of scripted forwards: each kind has the outputs of torch's own layer."""
+"""The linear layers of scripted forwards: each kind has the outputs of torch's own layer.
+
+A packed layer has a copy of the weights, reordered for a few rows. A widened one multiplies 16-bit weights in float32.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from torch import nn
 
 from specrace.model.capture import capture_replay
 from specrace.model.forward import products
-from specrace.model.forward.products import PackedProduct, PlainProduct, WidenedProduct, plain_product
+from specrace.model.forward.products import PackedProduct, PlainProduct, WidenedProduct, uncopied_product
 from tests.models import tiny_target
 
 
@@ -72,6 +75,7 @@ def test_a_product_equals_the_linear_layer(kind: Any, bias: bool) -> None:
         torch.testing.assert_close(outputs / scale, expected / scale, rtol=1e-5, atol=2e-5)
 
 
+# Up to 12 rows are multiplied in 16 bits, more in float32.
 @pytest.mark.parametrize("rows", [1, 12, 13, 40])
 def test_widened_products_equal_16_bit_products_up_to_rounding(rows: int) -> None:
     torch.manual_seed(0)
@@ -84,6 +88,6 @@ def test_widened_products_equal_16_bit_products_up_to_rounding(rows: int) -> Non
 
 def test_plain_product_depends_on_the_dtype_and_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    assert plain_product(torch.bfloat16) is PlainProduct
+    assert uncopied_product(torch.bfloat16) is PlainProduct
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
-    assert plain_product(torch.bfloat16) is WidenedProduct and plain_product(torch.float32) is PlainProduct
+    assert uncopied_product(torch.bfloat16) is WidenedProduct and uncopied_product(torch.float32) is PlainProduct

@@ -24,6 +24,7 @@ from tests.measure.tiny_configs import tiny_config
 from tests.models import tiny_model
 from tests.parts import random_tree
 
+# How many tokens a layer with a limited reach sees, itself included; the texts are longer.
 WINDOW = 6
 # In this order: windows in all layers, windows in some layers, windows with sinks, windows with capped scores, chunks,
 # latent attention, heads of several widths, two ways to add biases by position, and learned positions.

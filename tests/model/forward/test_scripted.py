@@ -1,4 +1,8 @@
-"""Forwards replayed as TorchScript, traced and fused, with each kind of product: they score like the eager model."""
+"""Forwards replayed as TorchScript, traced and fused, with each kind of product: they score like the eager model.
+
+A traced forward is a recording of the model's own modules, a fused one our decoder; either may be packed (with copies
+of the weights). Eager is transformers. `TokenTree.chain(5, [6])` is the pending token 5 and the draft token 6.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ from specrace.model.loading import load_target, make_ready
 from specrace.model.machine import memory
 from specrace.model.machine.roofline import weight_bytes
 from specrace.model.target import Target
-from tests.models import WIDE, assert_same_scores, give_heads, tiny_model, tiny_target
+from tests.models import COMPILABLE, assert_same_scores, give_heads, tiny_model, tiny_target
 from tests.parts import VOCAB, random_prompt, random_tree
 
 PACKED = [False, True]
@@ -274,6 +278,7 @@ def test_peers_run_the_models_original_layers(monkeypatch: pytest.MonkeyPatch) -
 
 def test_weights_are_not_packed_without_memory_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engines = []
+    # 10 GB and 10 kB; the weights take about 60 kB.
     for kilobytes in (10**7, 10):
         meminfo = tmp_path / "meminfo"
         meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kilobytes} kB\n")
@@ -403,7 +408,7 @@ def test_a_prompt_of_one_token_needs_no_modules() -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_weights_that_the_forward_uses_in_place_are_not_dropped(compiled: bool) -> None:
-    target = tiny_target("llama", **WIDE)
+    target = tiny_target("llama", **COMPILABLE)
     capture_replay(target, packed=False, compiled=compiled, vector_width=8)
     weights = [parameter.data_ptr() for parameter in target.model.parameters()]
     drop_layers(target)

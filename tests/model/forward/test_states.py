@@ -1,4 +1,8 @@
-"""Models with layers that keep a state: chains score as plain decoding does, and a rejected draft leaves no trace."""
+"""Models with layers that keep a state: chains score as plain decoding does, and a rejected draft leaves no trace.
+
+A state has a part "conv" (the last inputs of a convolution) and a part "recurrent". `TokenTree.chain(7, [8, 9])` is the
+pending token 7 and a draft of two; `keep((0,))` commits the pending token alone.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +69,10 @@ def repeating_prompt(count: int = 24) -> tuple[int, ...]:
 
 
 def states_of(store: KVStore) -> dict[Any, torch.Tensor]:
-    """The committed tensors of all states, by (slot, name)."""
+    """The committed tensors of all states, by (which state, name of the part)."""
     assert isinstance(store, StateStore)
     states = store.committed().items()
-    tensors = {(slot, name): getattr(state, name) for slot, state in states for name in ("conv", "recurrent")}
+    tensors = {(key, name): getattr(state, name) for key, state in states for name in ("conv", "recurrent")}
     return {key: tensor for key, tensor in tensors.items() if tensor is not None}
 
 

@@ -1,4 +1,7 @@
-"""Taps copy hidden states out of a forward in every way of running it, and the logits stay the same to the last bit."""
+"""Taps copy hidden states out of a forward in every way of running it, and the logits stay the same to the last bit.
+
+Level i is the hidden state that enters layer i; a token's features are its states at the levels that a head asks for.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from specrace.model.target import Target
 from specrace.model.transcript_target import ScriptedTarget
 from tests.model.forward.test_graphs import FakeCapturer
 from tests.model.two_devices import TwoDevices, spread_model
-from tests.models import WIDE, tiny_model
+from tests.models import COMPILABLE, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
 # All levels of a model of two layers, out of order, as a head may ask for them.
@@ -30,7 +33,7 @@ LEVELS = (2, 0, 1)
 
 
 def _captured(name: str, **choices: Any) -> Target:
-    target = Target(tiny_model(name, **WIDE), name=name)
+    target = Target(tiny_model(name, **COMPILABLE), name=name)
     capture_replay(target, **choices)
     assert target.replay is not None, target.eager_because
     return target
@@ -43,6 +46,7 @@ def _graphed(name: str) -> Target:
     return target
 
 
+# How a target's forwards may run -> a function that makes such a target.
 WAYS: dict[str, Callable[[], Target]] = {
     "eager": lambda: Target(tiny_model("llama"), name="llama"),
     "eager, learned positions": lambda: Target(tiny_model("gpt2"), name="gpt2"),
@@ -74,12 +78,13 @@ def plain_features(target: Target, tokens: Sequence[int]) -> Tensor:
     """The features of a text by one plain forward of the model's own modules."""
     with torch.inference_mode():
         states = target.model(input_ids=torch.tensor([tokens]), output_hidden_states=True).hidden_states
+    # The embeddings, the first layer's output, and the state after the last layer and the final norm.
     assert len(states) == 3
     return torch.cat([states[level][0] for level in LEVELS], dim=-1)
 
 
-def _steps(session: ModelSession, plain: ModelSession, text: list[int], seed: str) -> None:
-    """Compare tapped with untapped logits over random trees, each with a random accepted path."""
+def _compare_steps(session: ModelSession, plain: ModelSession, text: list[int], seed: str) -> None:
+    """Compare tapped with untapped logits over random trees, each with a random accepted path; `text` grows."""
     rng = random.Random(seed)
     for size in (0, 1, 6, 2, 0, 15):
         tree = random_tree(rng, text[-1], size)
@@ -103,7 +108,7 @@ def test_tapped_logits_are_bit_equal_and_features_are_the_hidden_states(way: str
         assert torch.equal(block, plain_block)
     collector = Collector(LEVELS)
     session = target.session(prefix, 200, head_session=collector)
-    _steps(session, target.session(untapped, 200), text, way)
+    _compare_steps(session, target.session(untapped, 200), text, way)
     features = torch.cat([prefix.features, *collector.features]).float()
     # The text's last token is the next root, which no forward has read.
     assert [*text[: len(prefix.features)], *collector.tokens] == text[:-1]

@@ -1,4 +1,7 @@
-"""Models on several devices: where their tensors are, their outputs, and the devices that "auto" chooses."""
+"""Models on several devices: where their tensors are, their outputs, and the devices that "auto" chooses.
+
+FIRST and SECOND are two simulated devices (`two_devices`); a spread model has layers on both.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from specrace.model.target import Target
 from specrace.model.weights.source import ModelChoice, choose_model
 from tests.model.two_devices import FIRST, SECOND, TwoDevices, spread_model
 from tests.models import ARCHITECTURES, tiny_model, tiny_target
-from tests.parts import CopyingModel, random_prompt, random_tree
+from tests.parts import VOCAB, CopyingModel, random_prompt, random_tree
 
 
 def spread_target(name: str) -> Target:
@@ -62,7 +65,7 @@ def test_scores_and_caches_equal_those_on_one_device(name: str) -> None:
             all_layers = torch.cat([block.cpu() for block in store.blocks])
             assert plain_store.data is not None
             assert torch.equal(all_layers[..., : store.length, :], plain_store.data[..., : store.length, :])
-            text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(32)]
+            text += [tree.tokens[node] for node in path[1:]] + [rng.randrange(VOCAB)]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.models import ARCHITECTURES, tiny_target
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_token_bytes_are_the_bytes_of_a_token_in_the_cache(name: str) -> None:
     """The factors: layers, keys and values, heads, numbers in a head, and bytes of a number."""
+    # Key heads: in these two, as many as query heads; in the others, two query heads share one.
     heads = 4 if name in ("gpt2", "gpt-neox") else 2
     assert tiny_target(name).roofline.token_bytes == 2 * 2 * heads * 8 * 4
 

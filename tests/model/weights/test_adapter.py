@@ -23,6 +23,7 @@ from specrace.model.target import Target
 from specrace.model.weights.adapter import CONFIG, WEIGHTS, find_adapter, merge, read_adapter
 from specrace.retrieval.prompt import GROUNDED, choose_style
 
+# An adapter adds ALPHA / RANK * B @ A to a weight; A has RANK rows, B has RANK columns.
 RANK, ALPHA = 2, 6
 
 

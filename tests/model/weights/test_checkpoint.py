@@ -146,7 +146,10 @@ def test_a_race_with_missing_weights_ends_with_one_sentence(
 def test_packed_weights_take_the_memory_of_expanded_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, num_bytes: int
 ) -> None:
-    """Both files hold 20,000 weights: of 4 bits, two in a byte, as in gpt-oss, and in FP8."""
+    """Both files hold 20,000 weights: of 4 bits, two in a byte, as in gpt-oss, and in FP8.
+
+    In bfloat16 they take 40,000 bytes, in float32 80,000; 50,000 are free.
+    """
     write_weights(tmp_path, {"weight": torch.zeros(num_bytes // 10, 10).to(dtype)})
     monkeypatch.setattr("specrace.model.weights.checkpoint.free_memory", lambda: 50_000)
     refuse_too_large(tmp_path, "packed", torch.bfloat16, torch.bfloat16)

@@ -25,6 +25,7 @@ from tests.models import change_config, tiny_model, write_shape
 
 BYTES = [*"abcdefghijklmnopqrstuvwxyz0123456789?.,ĠĊ"]
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *BYTES, "ab", "Ġa"]
+# What else the config of a tiny model sets: a rotary base that is not the default, and Qwen3's heads of 128 numbers.
 CHANGES: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen2": {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
@@ -162,6 +163,7 @@ def test_a_hub_that_does_not_answer_gives_one_sentence(monkeypatch: pytest.Monke
         fetch(find_source("someone/model:a.gguf"))
 
 
+# What a conversion would lose -> the arguments of `write_file` for such a file, and words of the refusal.
 EDITS: dict[str, tuple[dict[str, Any], str]] = {
     "scaled positions": ({"edit": lambda writer: writer.add_string("llama.rope.scaling.type", "yarn")}, "scaling.type"),
     "experts": ({"edit": lambda writer: writer.add_uint32("llama.expert_count", 8)}, "expert_count"),
@@ -203,6 +205,7 @@ def test_damaged_files_give_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     write_file(file)
     content = file.read_bytes()
+    # After 4 bytes of magic and 4 of the version come the numbers of tensors and of settings.
     huge = content[:8] + struct.pack("<QQ", 1 << 60, 1 << 60) + content[24:]
     cases = {b"": "cut off", b"PK\3\4 something else": "not a GGUF file", b"GGUF\1": "cut off", huge: "damaged"}
     cases |= {content[:size]: "cut off" for size in (20, 100, 700, len(content) - 2000)}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specrace import load_target
-from specrace.cli.app import check, parse
+from specrace.cli.app import parse, read_config
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.weights.names import NAMES, is_complete
 from specrace.model.weights.source import find_source
@@ -44,4 +44,4 @@ def test_an_unreadable_cache_counts_as_empty(tmp_path: Path, monkeypatch: pytest
 
 def test_library_and_page_accept_short_names() -> None:
     assert load_target("tiny", graphs=False).name == "tiny"
-    assert check(parse(["--model", "tiny"])).model.source.location == BUNDLED_MODEL
+    assert read_config(parse(["--model", "tiny"])).model.source.location == BUNDLED_MODEL

@@ -141,7 +141,7 @@ def test_a_long_pdf_is_read_as_far_as_its_time_allows() -> None:
 def test_an_address_is_one_short_line() -> None:
     good, _ = read("a.json", json.dumps({"k\n" * 500: 1}).encode())
     ((_, address, _),) = good[""].marks
-    assert address.startswith("key k k k") and len(address) == 120
+    assert address.startswith("key k k k") and len(address) == readings.MAX_ADDRESS_CHARS
 
 
 def test_lines_that_are_not_json_are_counted() -> None:
@@ -185,6 +185,7 @@ def test_each_row_of_a_table_repeats_the_column_names(content: bytes, text: str)
 def test_html_is_decoded_in_its_declared_encoding(declared: str) -> None:
     page = f"<meta charset='{declared}'><p>съешь ещё".encode(declared)
     assert read("a.html", page)[0][""].text == "съешь ещё"
+    # Python has a codec of this name, but it decodes no bytes.
     assert "is not UTF-8" in read("a.html", page.replace(declared.encode(), b"rot13"))[1][""]
 
 

@@ -152,6 +152,7 @@ def test_notes_follow_the_paragraph_or_table_that_refers_to_them() -> None:
             f"<w:tbl><w:tblPr/><w:tblGrid><w:gridCol/></w:tblGrid>{row}</w:tbl>",
             paragraph(run("The end.")),
             notes={
+                # Word stores the line above the notes as a note to which nothing refers.
                 "footnotes": note.format("footnote", 0, "separator")
                 + note.format("footnote", 7, "Built in 1962.")
                 + note.format("footnote", 9, "Two of them are red."),

@@ -217,6 +217,7 @@ def test_the_example_in_the_docs_runs(
     variables: dict[str, Any] = {}
     exec(compile(example.replace("7860", str(served.port)), "api.md", "exec", dont_inherit=True), variables)
     assert [lane["lane"] for lane in variables["race"]["lanes"]] == ["vanilla", "trie", "fusion"]
+    # The keys are the names of the example's variables.
     assert variables["own"][0]["document"] == "owls.md" and variables["rows"]["trie"] > 1.0
     assert variables["best"]["engines"][0]["engine"] == "vllm"
     assert "trie" in capsys.readouterr().out

@@ -112,6 +112,7 @@ def test_logs_that_are_too_large_or_too_many_are_refused(served: Served) -> None
 
 def test_scoring_stops_when_the_page_disconnects(served: Served) -> None:
     assert served.worker is not None
+    # Scoring such an output takes far longer than this test.
     row = json.dumps({"prompt_ids": list(range(2000)), "output_ids": list(range(500_000))}).encode()
     head = f"POST {PATH}?lanes=fusion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(row)}\r\n\r\n"
     scorer = served.worker.other_work.logs

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from specrace.cli.app import check, parse
+from specrace.cli.app import parse, read_config
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.ui.helper.fetcher import Fetcher
@@ -37,7 +37,7 @@ def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def chosen_models(*arguments: str) -> tuple[str, str | None]:
     """Return the model that the page starts with, and the one that it fetches."""
-    config = check(parse(arguments))
+    config = read_config(parse(arguments))
     source = config.model.source
     return source.name if source.is_missing else str(source.location), config.model_to_fetch
 

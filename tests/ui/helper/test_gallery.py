@@ -12,7 +12,7 @@ from specrace.cli import app
 from specrace.core.errors import InputError
 from specrace.ui.helper.gallery import Gallery, open_recorded
 from specrace.ui.wire import to_values
-from specrace.views.recording_check import TERMINAL, read_recording
+from specrace.views.recording_check import TERMINAL_LIMITS, read_recording
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "assets" / "recordings"
 FILES = sorted(RECORDINGS.glob("*.jsonl"))
@@ -72,8 +72,8 @@ def test_a_truncated_recording_plays_and_says_that_it_is_cut_off() -> None:
     assert "cut off" in reel["headline"] and "cut off" in reel["pace"]["note"]
 
 
-def deep_recording(levels: int, event_type: str, path: tuple[str, ...]) -> str:
-    """A bundled recording whose first event of type `event_type` holds a list nested `levels` deep at `path`."""
+def deep_recording(depth: int, event_type: str, path: tuple[str, ...]) -> str:
+    """A bundled recording whose first event of type `event_type` holds a list nested `depth` deep at `path`."""
     lines = FILES[0].read_text(encoding="utf-8").split("\n")
     number = next(number for number, line in enumerate(lines) if line and json.loads(line)["type"] == event_type)
     row = json.loads(lines[number])
@@ -81,11 +81,11 @@ def deep_recording(levels: int, event_type: str, path: tuple[str, ...]) -> str:
     for key in path[:-1]:
         parent = parent[key]
     parent[path[-1]] = "deep"
-    lines[number] = json.dumps(row).replace('"deep"', "[" * levels + "]" * levels)
+    lines[number] = json.dumps(row).replace('"deep"', "[" * depth + "]" * depth)
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("levels", [100, 500, 600, 700, 800, 900, 5000, 100_000])
+@pytest.mark.parametrize("depth", [100, 500, 600, 700, 800, 900, 5000, 100_000])
 @pytest.mark.parametrize(
     ("event_type", "path"),
     [("started", ("about", "x")), ("step", ("lane",)), ("step", ("timing", "draft_ms")), ("finished", ("pace",))],
@@ -94,19 +94,19 @@ def test_deeply_nested_json_gets_one_sentence(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
-    levels: int,
+    depth: int,
     event_type: str,
     path: tuple[str, ...],
 ) -> None:
     """Such a recording is refused as a visitor's file, in the gallery's folder, in a terminal and with --replay."""
-    text = deep_recording(levels, event_type, path)
+    text = deep_recording(depth, event_type, path)
     with pytest.raises(InputError, match="is not an event of a race"):
         open_recorded("deep", text.encode())
     file = tmp_path / "deep.jsonl"
     file.write_text(text, encoding="utf-8")
     assert Gallery.in_folder(tmp_path).cards == [] and "deep.jsonl" in caplog.text
     with pytest.raises(InputError, match="is not an event of a race"):
-        read_recording(file, TERMINAL)
+        read_recording(file, TERMINAL_LIMITS)
     assert app.main(["--replay", str(file)]) == 2
     message = capsys.readouterr().err
     assert str(file) in message and message.count("\n") == 1

@@ -20,6 +20,7 @@ from specrace.ui.helper import log_advice
 from specrace.ui.helper.log_advice import MEASURED, TITLES, advise_log, describe_advice, read_costs
 from tests.lab.parts import COPYING, mostly_copying, transcript, write, write_log
 
+# On this machine a forward over 33 rows takes twice as long as one over a single row.
 MEASURED_CURVE = CostCurve((1, 33), (1.0, 2.0), about={"model": "tiny", "device": "cpu"})
 
 
@@ -60,8 +61,10 @@ def test_every_engine_has_a_recommendation_and_settings_to_paste(advice: Any) ->
     for engine in advice["engines"]:
         recommendation = engine["recommendation"]
         assert recommendation["speedup_low"] <= recommendation["speedup"] <= recommendation["speedup_high"]
+        # The log's looping request does not count; the others have 24 output tokens each.
         assert "On these 20 requests (480 output tokens)" in engine["text"][0] and engine["not_tested"]
         assert {group["category"] for group in engine["groups"]} == {"copy", "fresh"}
+    # Jacobi drafts from the model's own predictions, which no log has.
     assert any("jacobi" in sentence for sentence in by_engine["specrace"]["not_tested"])
     assert not any("jacobi" in sentence for sentence in by_engine["vllm"]["not_tested"])
 

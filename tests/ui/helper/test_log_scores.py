@@ -47,6 +47,7 @@ def without_times(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in TIMED_FIELDS} for row in groups]
 
 
+# Forms of logs, each of the same 20 requests.
 @pytest.mark.parametrize("shape", ["openai-chat", "openai-response", "openai-batch one", "csv"])
 def test_the_pages_scores_equal_the_command_lines(
     shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -59,6 +60,7 @@ def test_the_pages_scores_equal_the_command_lines(
     assert without_times(scores["groups"]) == without_times(expected["groups"])
     assert (scores["format"], scores["title"]) == (expected["format"], expected["format_title"])
     assert (scores["outputs"], scores["skipped"], scores["left_out"]) == (20, 0, "")
+    # This form has token ids, so no tokenizer is needed.
     assert scores["tokenizer"] == ("" if shape == "openai-response" else "model")
     assert expected["measured"] == scores["measured"] == scores["measured_text"] == []
     for lane in scores["lanes"]:
@@ -89,6 +91,7 @@ def test_conversations_are_not_scored_by_the_bundled_models_template(tmp_path: P
 
 def test_a_request_lists_every_step_of_every_lane(tmp_path: Path) -> None:
     scores = score(write(tmp_path / "t.jsonl", COPYING, FRESH | {"output_ids": [4]}), ["prompt-lookup", "vanilla"])
+    # Some resamples consist of the second request alone, whose only token takes one step.
     assert [lane["tau_low"] for lane in scores["lanes"]] == [1.0, 1.0]
     first, second = scores["requests"]
     assert {name: first[name] for name in ("number", "id", "category", "tokens", "prompt_tokens", "looping")} == {
@@ -207,6 +210,7 @@ def test_a_gzipped_log_is_read(tmp_path: Path) -> None:
 
 
 def test_what_an_engine_counted_is_that_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # In two steps vLLM accepted 2 and 0 of 4 drafted tokens.
     counts = {"engine": "vLLM 0.32.0", "per_step_accepted": [2, 0], "per_step_drafted": [4, 4]}
     rows = [{"prompt_ids": [2, 3, 4], "output_ids": [5, 2, 3, 4, 5], "category": "a", "measured": counts}, FRESH]
     path = write(tmp_path / "t.jsonl", *rows)

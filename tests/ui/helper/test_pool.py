@@ -28,9 +28,9 @@ class Callers:
         monkeypatch.setattr(HelperProcess, "_exchange", self._exchange)
 
     def _exchange(
-        self, head: bytes, _content: bytes, _limit_s: float, stop: Callable[[], bool], _on_progress: Any
+        self, task_and_name: bytes, _content: bytes, _limit_s: float, stop: Callable[[], bool], _on_progress: Any
     ) -> tuple[bytes, bytes]:
-        name = json.loads(head)[1]
+        name = json.loads(task_and_name)[1]
         self.begun.append(name)
         while name not in self._finished and not self._over:
             if stop():

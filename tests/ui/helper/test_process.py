@@ -21,7 +21,7 @@ from specrace.ui.helper.pool import HelperPool
 from specrace.ui.helper.process import HelperProcess
 from specrace.ui.helper.recording_routes import recording_route
 from specrace.ui.server.visitors import Visitors
-from specrace.views.recording_check import PAGE
+from specrace.views.recording_check import PAGE_LIMITS
 from tests.ui.waiting import wait_until
 
 FILE = min((Path(__file__).resolve().parents[3] / "assets" / "recordings").glob("*.jsonl"))
@@ -94,7 +94,7 @@ def test_a_bad_recording_gets_one_sentence_and_the_helper_keeps_running(helper: 
 
 
 def test_a_recording_that_is_too_large_gets_one_sentence(helper: HelperPool) -> None:
-    status, words = post(helper, b" " * (PAGE.size + 1))
+    status, words = post(helper, b" " * (PAGE_LIMITS.size + 1))
     assert status == 400 and b"larger than" in words
 
 

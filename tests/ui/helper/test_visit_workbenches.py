@@ -106,7 +106,8 @@ def test_a_document_without_blanks_is_indexed_within_the_embedders_reach(
     assert uploaded and workbenches.num_passages("visit") == uploaded.num_passages == 1
     workbench, _ = open_workbench(workbenches, "visit", server_workbench, [file])
     passages = workbench.retriever.index.passages
-    assert max(embedder.count_covered([embedded_text(passage) for passage in passages])) <= embedder.room
+    texts = [embedded_text(passage) for passage in passages]
+    assert max(embedder.count_weighted_tokens(texts)) <= embedder.max_text_tokens
     assert "".join(passage.text for passage in passages) == "0f3a9c7b21" * 200 + "Keep it safe."
     # The only passage was split further, because the embedder reads a limited number of tokens.
     assert workbenches.num_passages("visit") == len(passages) > 8

@@ -28,6 +28,7 @@ def upload(texts: dict[str, list[str]]) -> Upload:
 
 def test_hostile_names_places_and_texts_are_shown_as_text() -> None:
     shown = list_passages(upload({f"{HOSTILE}.md": [HOSTILE, "x" * 500], "b.md": ["y"]}))
+    # In a name, a text, and the places of three passages.
     assert "<img" not in shown and shown.count("&lt;img") == 5
     assert "2 passages</summary>" in shown and "1 passage</summary>" in shown
     assert "x" * MAX_SHOWN + "…" in shown and "x" * (MAX_SHOWN + 1) not in shown

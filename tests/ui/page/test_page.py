@@ -24,6 +24,7 @@ from specrace.ui.server.visitors import Visitors
 
 def test_a_stop_is_not_lost_while_documents_are_being_read() -> None:
     """The race does not exist yet when it is stopped. Another visitor's stop has no effect on it."""
+    # The worker is not started, so it loads nothing, and no race runs.
     worker = Worker(MagicMock())
     request: Any = SimpleNamespace(session_hash="mine", client=None)
 

@@ -34,6 +34,7 @@ def list_events(
         return upload
 
     bounds = VisitorLimits(**limits)
+    # The worker is not started, so it loads nothing, and no race runs.
     worker = Worker(MagicMock(), bounds)
     workbenches: Any = SimpleNamespace(read=read)
     return ListEvents(PageEvents(Backend(worker, ModelChoices(), Visitors(bounds), workbenches), examples)), worker

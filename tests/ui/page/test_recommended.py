@@ -32,6 +32,7 @@ def test_a_lane_s_options_are_set_and_other_fields_stay() -> None:
     assert common["lanes"]["value"] == ["vanilla", "trie"]
     assert common["num_draft"] == "7" and set(common) == {"lanes", "num_draft"}
     assert {lane for lane, _ in options} == {"trie"}
+    # The lane's other option, `prefix`, is set back to its default, for which the field is empty.
     assert options["trie", "n"] == "3" and options["trie", "static"] is True and options["trie", "prefix"] == ""
 
 

@@ -34,6 +34,7 @@ from specrace.ui.server.visitors import Visitors
 from specrace.ui.visitor_limits import VisitorLimits
 from specrace.workbench import Workbench
 
+# Every option of our own methods, in the order of its field on the panel.
 OPTIONS = [(lane, option) for lane, method in native_methods().items() for option in method.options]
 
 
@@ -282,6 +283,7 @@ def test_a_lane_that_cannot_be_added_gets_a_sentence(
     warnings: list[str] = []
     monkeypatch.setattr(gr, "Warning", warnings.append)
     updates = lane_choices.duplicate_lane(find_method("trie"), lanes, *values)
+    # The boxes and the fields of the trie's three options stay as they are.
     assert updates == [gr.skip()] * 4 and words in "".join(warnings)
     added = ", ".join(f"{name}={value}" for name, value in zip(("n", "prefix"), values, strict=False) if value)
     assert lane_choices.add_lane(lanes, "trie", added) == (gr.skip(), gr.skip())

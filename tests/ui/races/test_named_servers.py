@@ -23,10 +23,12 @@ from specrace.workbench import PreparedRace, Workbench
 from tests.servers.replies import Answer, as_json, serving, vllm_answering, vllm_routes
 from tests.servers.test_race import NGRAM, PROMPT, SPEC, decode, make_target
 
+# From the tests of such races: NGRAM, options of the drafter that plays vLLM's; PROMPT, token ids; SPEC, a race of
+# vanilla and the trie; `make_target`, a target without a model, whose tokens `decode` turns into text.
 SETTINGS = {name: DEFAULTS[name] for name in race_request.OFFERED}
 URL = "http://127.0.0.1:9/v1"
 # (argument of `Backend.read_request`, a value that a client could send so that the server calls an address).
-TRIES: list[tuple[str, Any]] = [
+ATTEMPTS: list[tuple[str, Any]] = [
     ("servers", [URL]),
     ("servers", URL),
     ("servers", [f"own={URL}"]),
@@ -65,7 +67,7 @@ def read(backend: Backend, **values: Any) -> race_request.VisitorRequest:
     return backend.read_request(None, **cast(Any, {**arguments, **values}))
 
 
-@pytest.mark.parametrize(("name", "value"), TRIES, ids=map(repr, range(len(TRIES))))
+@pytest.mark.parametrize(("name", "value"), ATTEMPTS, ids=map(repr, range(len(ATTEMPTS))))
 def test_a_visitor_cannot_have_an_address_called(name: str, value: Any) -> None:
     """Each try is refused before any server is asked: a call of `race_beside` or `describe` fails the test."""
     servers = NamedServers(["vllm"], race_beside=cast(Any, pytest.fail), describe=cast(Any, pytest.fail))
@@ -89,6 +91,7 @@ def test_servers_race_greedily_and_no_more_than_the_page_shows() -> None:
     with pytest.raises(InputError, match="at temperature 0 only; set it to 0, or untick"):
         servers.choose(["a"], RaceSpec(temperature=0.5))
     with pytest.raises(InputError, match=r"5 lanes and 2 of the servers were chosen; the page shows 6 .* untick 1"):
+        # By default five lanes race.
         servers.choose(["a", "b"], RaceSpec())
 
 
@@ -185,4 +188,4 @@ def test_health_is_asked_rarely_and_its_words_are_text() -> None:
 )
 def test_a_bad_flag_is_refused_before_anything_is_loaded(arguments: list[str], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        app.check(app.parse(["--model", "tiny", *arguments]))
+        app.read_config(app.parse(["--model", "tiny", *arguments]))

@@ -1,4 +1,8 @@
-"""Races on the worker's thread, and their messages to the page."""
+"""Races on the worker's thread, and their messages to the page.
+
+A race's reel is the JSON that the page plays. A message has some of its parts, all of one kind: head, step, end, or
+again (the end once more, after a repeated run).
+"""
 
 from __future__ import annotations
 
@@ -42,24 +46,43 @@ from specrace.views.reel import reel_json
 from specrace.workbench import Workbench
 from tests.ui.waiting import LONG_S, wait_until
 
+# The races of these tests do not use their workbench.
 WORKBENCH = cast(Workbench, object())
 Stop = Callable[[], bool]
 
 
 def first_event() -> Started:
     """The first event of a race with one lane, after a prompt of 3 tokens that was read in 1 ms."""
-    return Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0)
+    return Started((LaneInfo("vanilla", "Vanilla", num_draft=0),), prompt_tokens=3, prefill_ms=1.0)
 
 
 def last_event(stopped: bool = False) -> Finished:
     """The last event of a race with one lane, which printed one token, "a", in one step."""
-    lane = LaneResult("vanilla", 1, 1, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, True, None, "eos", 0, "a")
+    lane = LaneResult(
+        "vanilla",
+        tokens=1,
+        steps=1,
+        tau=1.0,
+        drafted_per_step=0.0,
+        acceptance_rate=0.0,
+        decode_ms=1.0,
+        tokens_per_s=1.0,
+        speedup=1.0,
+        identical=True,
+        first_difference=None,
+        end="eos",
+        loop_tokens=0,
+        text="a",
+    )
     return Finished((lane,), stopped)
 
 
 def one_step(index: int) -> Step:
-    verdict = Verdict((0,), 1, Scores((1,)))
-    return Step("vanilla", index, float(index), TokenTree.chain(1), verdict, (1,), Timing(0, 1, 0), texts=("a",))
+    """A step without a draft: the root is token 1, and so is the bonus token, whose text is "a"."""
+    verdict = Verdict(path=(0,), bonus=1, scores=Scores(targets=(1,)))
+    timing = Timing(draft_ms=0, target_ms=1, keep_ms=0)
+    tree = TokenTree.chain(root=1)
+    return Step("vanilla", index, float(index), tree, verdict, emitted=(1,), timing=timing, texts=("a",))
 
 
 def short_race(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
@@ -295,7 +318,8 @@ def test_repeated_runs_stop_when_another_race_waits() -> None:
             if stop():
                 return
             time.sleep(0.002)
-            yield Repeated(runs, (LaneSpread("vanilla", 1.0, 1.0, 1.0, 1.0),), False, "Medians.")
+            spread = LaneSpread("vanilla", speedup=1.0, low=1.0, high=1.0, tokens_per_s=1.0)
+            yield Repeated(runs, (spread,), disturbed=False, note="Medians.")
 
     worker = ready_worker()
     first = worker.queue.submit("a", repeating)
@@ -304,6 +328,7 @@ def test_repeated_runs_stop_when_another_race_waits() -> None:
     assert worker.queue.submit("b", short_race).wait(LONG_S) and first.done
     kinds = [kind for kind, _ in first.parts]
     assert kinds[:3] == ["head", "step", "end"] and set(kinds[3:]) == {"again"}
+    # Besides head, step and end there is a part for each run but the first.
     assert json.loads(first.parts[-1][1])["repeated"]["runs"] == len(kinds) - 2
 
 
@@ -381,7 +406,8 @@ def test_a_race_that_cannot_be_replayed_says_so() -> None:
     ("disturbed", "note"), [(True, f"Steady. {READ_FILES} {SCORED} {FETCHED}"), (False, "Steady.")]
 )
 def test_a_race_reports_other_work_on_the_server(disturbed: bool, note: str) -> None:
-    pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")
+    # Only the note matters here: the sentences about other work follow it.
+    pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, disturbed=False, note="Steady.")
 
     def measured(_workbench: Workbench, _stop: Stop) -> Iterator[Event]:
         yield from (first_event(), one_step(0), replace(last_event(), pace=pace))

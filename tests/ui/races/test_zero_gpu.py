@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from specrace.cli import app as front_door
+from specrace.cli import app as app_command
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
 from specrace.engine.request import RaceRequest
@@ -70,7 +70,7 @@ def race_values(tokens: int, **changes: Any) -> dict[str, Any]:
 
 
 def badges(end: dict[str, Any]) -> set[str]:
-    """Return the kinds of the lanes' badges."""
+    """Return the kinds of the lanes' badges, which say how a lane's text compares with vanilla's, the reference."""
     return {row["badge"][0] for row in end["results"]}
 
 
@@ -185,7 +185,7 @@ def test_a_spent_quota_gets_one_sentence(app: ZeroGpuApp) -> None:
 def test_unsupported_flags_are_refused_at_startup(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(zero_gpu.VARIABLE, "true")
     with pytest.raises(InputError, match="GPU"):
-        front_door.check(front_door.parse(["--model", "tiny", *flags]))
+        app_command.read_config(app_command.parse(["--model", "tiny", *flags]))
 
 
 def test_outside_zero_gpu_the_decorator_has_no_effect(bundled: Workbench) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from specrace.cli import app as front_door
+from specrace.cli import app as app_command
 from specrace.core.errors import InputError
 from specrace.ui.server import http_server
 from specrace.ui.server.http_server import ForwardedHeaders, known_proxies, open_sockets
@@ -139,4 +139,4 @@ def test_invalid_proxies_and_log_formats_are_refused(
 ) -> None:
     monkeypatch.setenv("SPECRACE_LOG", log)
     with pytest.raises(InputError, match=words):
-        front_door.check(front_door.parse(arguments))
+        app_command.read_config(app_command.parse(arguments))

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from specrace.cli import app as front_door
+from specrace.cli import app as app_command
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.model.weights.source import choose_model
 from specrace.ui.config import ServerConfig
@@ -106,9 +106,9 @@ def test_the_password_may_come_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPECRACE_AUTH", f"ann:{PASSWORD}")
-    assert front_door.parse([]).auth == f"ann:{PASSWORD}"
+    assert app_command.parse([]).auth == f"ann:{PASSWORD}"
     with pytest.raises(SystemExit):
-        front_door.main(["--help"])
+        app_command.main(["--help"])
     assert PASSWORD not in capsys.readouterr().out
 
 
@@ -164,7 +164,7 @@ def test_folders_with_equal_names_are_all_offered(tmp_path: Path, monkeypatch: p
 def test_no_model_is_fetched_when_models_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        config = front_door.check(front_door.parse(["--models"]))
+        config = app_command.read_config(app_command.parse(["--models"]))
         assert config.model_to_fetch is None and list(offered_models(config)) == ["tiny"]
         assert "not on this machine" in refusal(["--models", "smollm2-135m"], capsys)
         assert "no model at" in refusal(["--models", str(tmp_path)], capsys)

@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from specrace.cli import app as front_door
+from specrace.cli import app as app_command
 from specrace.core.errors import InputError
 from tests.ui.served import Answer, Served, read_until, serving
 from tests.ui.waiting import LONG_S
@@ -188,9 +188,9 @@ def test_only_the_named_sites_may_show_the_page_in_a_frame() -> None:
 )
 def test_malformed_paths_and_sites_are_refused(arguments: list[str], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
-        front_door.check(front_door.parse(["--model", "tiny", *arguments]))
+        app_command.read_config(app_command.parse(["--model", "tiny", *arguments]))
 
 
 def test_gradios_variable_sets_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_ROOT_PATH", f"{ROOT}/")
-    assert front_door.check(front_door.parse(["--model", "tiny"])).root_path == ROOT
+    assert app_command.read_config(app_command.parse(["--model", "tiny"])).root_path == ROOT

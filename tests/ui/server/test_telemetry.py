@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from specrace.cli import app as front_door
+from specrace.cli import app as app_command
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.http_server import EVENTS, JsonFormatter
 from specrace.ui.server.telemetry import OUTCOMES
@@ -154,7 +154,7 @@ def test_a_failure_is_logged_without_its_message() -> None:
 
 def test_the_log_is_text_by_default(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("SPECRACE_LOG", raising=False)
-    assert front_door.parse([]).log == "text"
+    assert app_command.parse([]).log == "text"
     monkeypatch.setenv("SPECRACE_LOG", "json")
-    assert front_door.parse([]).log == "json" and front_door.parse(["--log", "text"]).log == "text"
+    assert app_command.parse([]).log == "json" and app_command.parse(["--log", "text"]).log == "text"
     assert "--log" in refusal(["--log", "xml"], capsys)

@@ -89,6 +89,7 @@ def test_fusion_is_exported_to_vllm_as_a_custom_class() -> None:
     assert words[::2] == ["--speculative-config", "--additional-config"]
     config, settings = json.loads(words[1]), json.loads(words[3])["specrace"]
     assert config.pop("method") == "custom_class" and config.pop("model") == "specrace.integrations.vllm.Fusion"
+    # The class itself sets `chain`, and `recycling` is on by default on a GPU.
     assert config == {"num_speculative_tokens": 8} and set(settings) == {"longest", "past", "cost_curve"}
     drafter = Fusion(vllm_config(8, 99, **settings))
     assert drafter.options["longest"] == 5 and drafter.options["past"] and drafter.curve == curve
@@ -184,6 +185,7 @@ def test_load_test_settings_say_what_their_figures_count(
 
 
 def test_settings_without_a_simulation_have_no_convention() -> None:
+    # A convention is the sentence that says what the figures of a simulation count.
     for engine in (ENGINES["transformers"], ENGINES["specrace"]):
         export = engine.export(choice("prompt-lookup"))
         assert (export.synthetic, export.convention) == ("", "")

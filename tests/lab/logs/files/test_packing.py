@@ -33,6 +33,7 @@ def test_a_packed_log_is_recognised_by_its_bytes_and_not_by_its_name(tmp_path: P
     assert [transcript.id for transcript in TranscriptFile(path)] == ["a", "2"]
 
 
+# A zip that is cut has lost its directory, and is refused as a whole.
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS[:-1])
 def test_a_packed_log_that_is_cut_counts_one_bad_line(tmp_path: Path, ending: str) -> None:

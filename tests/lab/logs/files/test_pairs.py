@@ -84,6 +84,7 @@ def batch(folder: Path, requests: str, responses: str, *names: str, is_anthropic
 @pytest.mark.parametrize(
     "batches",
     [
+        # By their names, by the names in two folders, by their folders, and by all their ids.
         [("b1_input", "b1_output", "1", "2"), ("b2_input", "b2_output", "1", "2")],
         [("requests/b1", "results/b1", "1", "2"), ("requests/b2", "results/b2", "1", "2")],
         [("one/ferry", "one/x", "1"), ("two/mole", "two/y", "1")],

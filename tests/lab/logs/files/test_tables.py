@@ -74,6 +74,7 @@ def test_a_parquet_column_named_twice_is_not_read_in_place_of_the_first(tmp_path
 
 
 def test_unusable_rows_are_counted(tmp_path: Path) -> None:
+    # Too few cells, too many, a byte that is not UTF-8, a row that can be used, and an open quotation mark.
     text = 'prompt,output\na\na,b,c\n\udcff,b\nab,c\n"x,y'
     file = TranscriptFile(
         table(tmp_path / "t.csv", text), tokenize=lambda text: [ord(letter) for letter in text], skip_bad=True

@@ -226,6 +226,7 @@ def test_reasoning_that_is_not_in_the_log_is_a_warning(part: Any, warning: str) 
 @pytest.mark.parametrize(
     ("body", "usage"),
     [
+        # A usage has the tokens of the prompt and of the output, and how many of the latter are reasoning.
         ({"usage": {"prompt_tokens": 3, "completion_tokens": 5}}, Usage(3, 5)),
         ({"usage": {"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 4}}}, Usage(None, 5, 4)),
         ({"usage": {"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 10}}, Usage(13, 5)),
@@ -255,6 +256,7 @@ def test_an_echo_of_the_prompt_is_not_part_of_the_output() -> None:
 
 @pytest.mark.parametrize("model", ["claude-x", "bedrock/us.anthropic.claude-x", "vertex_ai/claude-x"])
 def test_a_last_message_that_claude_continues_is_a_prefill(model: str) -> None:
+    """A prefill is the beginning of the answer, which the request wrote."""
     exchange = only({"model": model, "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
     assert (exchange.prefill, exchange.prompt) == ("{", [ASK])
     for_another_model = only({"model": "m", "messages": [ASK, {"role": "assistant", "content": "{"}]}, CHAT)
@@ -265,6 +267,7 @@ def test_a_last_message_that_claude_continues_is_a_prefill(model: str) -> None:
 def test_an_answer_that_an_earlier_turn_of_the_request_has_is_reported() -> None:
     said = {"role": "assistant", "content": "The tide rises because the moon pulls the sea."}
     yes = {"role": "assistant", "content": "Yes."}
+    # An answer of fewer than eight words may be given twice.
     for answer, is_reported in ((said, True), (yes, False)):
         exchange = only({"messages": [ASK, answer, ASK]}, {"choices": [{"message": answer}]})
         assert len(exchange.prompt) == 3

@@ -81,6 +81,7 @@ def test_messages_from_the_newest_to_the_oldest_are_refused(times: Any) -> None:
     assert len(list(OpenAIChat().read({"messages": messages[::-1]}))) == 2
 
 
+# Equal times, texts that do not sort by date, times of two kinds, a single time; and only the middle is out of order.
 @pytest.mark.parametrize("times", [(5, 5), ("31/01", "01/02"), (9, "2026-01-30"), (None, 3), (1, 9, 7, 9)])
 def test_other_times_of_messages_say_nothing(times: Any) -> None:
     messages = [message | {"timestamp": time} for message, time in zip([USER, ANSWER] * 2, times, strict=False)]

@@ -35,7 +35,7 @@ from tests.lab.parts import write
                     {"promptLogs": [{"prompt": "a", "completion": "b", "modelTitle": "m", "modelProvider": "p"}]}
                 ]
             },
-            "C",
+            "Continue",
         ),
         ({"eventName": "chatInteraction", "prompt": "a", "completion": "b", "modelTitle": "m"}, "Continue"),
         ({"title": "t", "mapping": {}, "current_node": "n"}, "ChatGPT"),

@@ -1,4 +1,8 @@
-"""Claude Code's sessions: branches, responses of several lines, subagents, and what the model did not read or write."""
+"""Claude Code's sessions: branches, responses of several lines, subagents, and what the model did not read or write.
+
+A line names its parent by its uuid; the chain of parents is the conversation before it. Lines of subagents are marked
+isSidechain. A compaction puts a summary in place of the conversation so far.
+"""
 
 from __future__ import annotations
 
@@ -188,6 +192,7 @@ def test_parts_that_begin_alike_are_parts_of_one_answer() -> None:
 
 
 def test_an_output_count_from_the_beginning_of_a_response_is_ignored() -> None:
+    # One token cannot have a hundred characters.
     rows = [user("1", None, "a"), answer("2", "1", "word " * 20, usage={"input_tokens": 3, "output_tokens": 1})]
     (exchange,) = read(rows)
     assert exchange.usage == Usage(prompt=3)
@@ -533,6 +538,7 @@ def test_memory_does_not_grow_with_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         exchanges += reader.read(answer(f"y{number}", f"x{number}", "b"))
         num_turns_held.append(len(reader._links._turns))
     exchanges += reader.end()
+    # At most twice MAX_HISTORY is kept, and a turn counts as 300 characters and its text.
     assert max(num_turns_held) < 150
     # All answers are scored but those of branches whose beginning was forgotten.
     assert len(exchanges) == 1000 and len(scored(exchanges)) >= 500

@@ -1,6 +1,7 @@
 """Codex's rollouts: turns, rollbacks, forks, compactions, and what the model did not read or write.
 
-A rollout is the log of one session, a line for each event.
+A rollout is the log of one session, a line for each event. A rollback removes the last turns, a compaction replaces the
+history by a summary, and a fork begins with a copy of its parent's lines.
 """
 
 from __future__ import annotations
@@ -162,6 +163,7 @@ def test_a_rollback_by_line_removes_the_lines_after_it() -> None:
     rows = [
         meta("s"),
         *talk("a A b B"),
+        # Lines are counted from 1, so line 3 is "A".
         event("thread_rolled_back", num_turns=1, rollback_start_index=3),
         *talk("c C"),
     ]
