@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import math
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from specrace.ui.helper.priority import NICENESS
 from tests import processes
 from tests.prepare import CACHE
+from tests.short_races import VALUES
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -105,19 +105,14 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def short_warm_up() -> Iterator[None]:
-    """Make races of this process warm up each lane's largest tree only, and run no probes between steps.
-
-    On a busy machine this saves a third of the time of tests that race, and changes no text. The races of
-    `tests/engine/test_pace.py` and of other processes warm up every size, and run probes.
-    """
+def short_races() -> Iterator[None]:
+    """Shorten the races of this process, except those of `tests/engine/test_pace.py`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specrace.engine.prepare.WARM_UP_S", 0.0)
-        patch.setattr("specrace.engine.pace.PROBE_EVERY", math.inf)
-        patch.setattr("specrace.engine.pace.UNUSUAL", math.inf)
-        # The quick run does not import torch, and so has no models. Measuring the bandwidth takes a third of a second.
-        if "torch" in sys.modules:
-            patch.setitem(importlib.import_module("specrace.model.machine.roofline")._COPY_BYTES, "cpu", 1 << 20)
+        for module, values in VALUES.items():
+            # The quick run does not import torch, and so has no models.
+            if "torch" in sys.modules or not module.startswith("specrace.model."):
+                for name, value in values.items():
+                    patch.setattr(f"{module}.{name}", value)
         yield
 
 

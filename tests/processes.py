@@ -8,6 +8,7 @@ such variables, of imports or of interpreter flags must start `sys.executable` i
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import importlib
@@ -22,10 +23,12 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
+
+from tests.short_races import shorten_races
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = (
@@ -92,15 +95,17 @@ def start(
     env: Mapping[str, str] | None = None,
     output: int | None = None,
     errors: int | None = None,
+    short: bool = True,
 ) -> Process:
     """Start `python ARGUMENTS`: `-m MODULE`, `-c CODE` or a script, followed by its arguments.
 
     Output goes to the process's `stdout`, or to the file descriptor `output`. Errors go where output goes, or to the
-    file descriptor `errors`.
+    file descriptor `errors`. `short`: `tests.short_races` shortens the process's races.
     """
     read, write = os.pipe()
     status, status_write = os.pipe()
-    request = {"argv": [*map(str, arguments)], "cwd": str(cwd), "env": dict(os.environ if env is None else env)}
+    variables = dict(os.environ if env is None else env)
+    request = {"argv": [*map(str, arguments)], "cwd": str(cwd), "env": variables, "short": short}
     message = json.dumps(request).encode()
     assert len(message) < MAX_REQUEST
     output = write if output is None else output
@@ -111,11 +116,11 @@ def start(
 
 
 def run(
-    arguments: Sequence[object], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+    arguments: Sequence[object], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None, short: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Start a process, wait for its end, and return its output and errors."""
     with os.fdopen(os.memfd_create("stderr"), "r+") as errors:
-        process = start(arguments, cwd=cwd, env=env, errors=errors.fileno())
+        process = start(arguments, cwd=cwd, env=env, errors=errors.fileno(), short=short)
         output = process.stdout.read()
         code = process.wait()
         errors.seek(0)
@@ -156,45 +161,52 @@ def _serve(requests: socket.socket, lifetime: int) -> dict[str, Any]:
     gc.freeze()
     gc.enable()
     assert threading.active_count() == 1, "a fork has one thread only"
-    # The parent does not wait for the processes that watch the forks; the kernel cleans up after them.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # A file descriptor that becomes readable when a fork has ended -> the fork's id, and its pipe for the exit code.
+    forks: dict[int, tuple[int, int]] = {}
     while True:
-        ready, *_ = select.select([requests, lifetime], [], [])
-        if lifetime in ready:
-            os._exit(0)
-        message, files, *_ = socket.recv_fds(requests, MAX_REQUEST, 3)
-        if not os.fork():
-            requests.close()
-            os.close(lifetime)
-            _watch(files.pop())
-            for number, file in enumerate(files, 1):
-                os.dup2(file, number)
+        for ready in select.select([requests, lifetime, *forks], [], [])[0]:
+            if ready == lifetime:
+                os._exit(0)
+            if ready in forks:
+                _report(ready, *forks.pop(ready))
+                continue
+            message, files, *_ = socket.recv_fds(requests, MAX_REQUEST, 3)
+            pid = os.fork()
+            if not pid:
+                requests.close()
+                for file in (lifetime, files.pop(), *forks, *(status for _, status in forks.values())):
+                    os.close(file)
+                for number, file in enumerate(files, 1):
+                    os.dup2(file, number)
+                    os.close(file)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                request: dict[str, Any] = json.loads(message)
+                return request
+            *outputs, status = files
+            for file in outputs:
                 os.close(file)
-            request: dict[str, Any] = json.loads(message)
-            return request
-        for file in files:
-            os.close(file)
+            forks[os.pidfd_open(pid)] = pid, status
+            _write(status, pid)
 
 
-def _watch(status: int) -> None:
-    """Fork again, and return in the new process only; the old one writes the new one's id and exit code to `status`."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    pid = os.fork()
-    if not pid:
-        os.close(status)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        return
-    os.write(status, f"{pid}\n".encode())
-    # Close the fork's output here, too: its reader waits until no process has it open for writing.
-    os.closerange(0, status)
-    os.closerange(status + 1, status + 64)
+def _report(fork: int, pid: int, status: int) -> None:
+    """Write the exit code of the fork that has ended to its pipe `status`."""
     _, ended = os.waitpid(pid, 0)
-    os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
-    os._exit(0)
+    _write(status, os.waitstatus_to_exitcode(ended))
+    os.close(status)
+    os.close(fork)
 
 
-def _become(argv: list[str], cwd: str, env: dict[str, str]) -> None:
+def _write(status: int, number: int) -> None:
+    """Write a number to a fork's pipe, unless the process that started the fork has ended."""
+    with suppress(BrokenPipeError):
+        os.write(status, f"{number}\n".encode())
+
+
+def _become(argv: list[str], cwd: str, env: dict[str, str], *, short: bool) -> None:
     """Turn this process into `python ARGV`."""
+    if short:
+        shorten_races()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
@@ -214,5 +226,36 @@ def _become(argv: list[str], cwd: str, env: dict[str, str]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def _end(run: Callable[[], None]) -> NoReturn:
+    """Run this process's program, and end the process as the interpreter does, except for the destruction of modules.
+
+    With all libraries imported, destroying them takes half a second of processor time.
+    """
+    code: object = None
+    try:
+        run()
+    except SystemExit as exit_:
+        code = exit_.code
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        print(f"Exception ignored while flushing sys.stdout: {error!r}", file=sys.stderr)
+        code = 120
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit((code or 0) & 0xFF)
+
+
 if __name__ == "__main__":
-    _become(**_serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])))
+    _end(functools.partial(_become, **_serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))))

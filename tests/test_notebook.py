@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 import re
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 import specrace
@@ -18,6 +21,7 @@ from specrace.notebook import RecordedRace
 ROOT = Path(__file__).resolve().parents[1]
 RECORDING = ROOT / "assets" / "recordings" / "tides.jsonl"
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
+KERNEL = ("-m", "tests.fork", "-m", "ipykernel_launcher", "-f", "{connection_file}")
 
 
 @pytest.fixture
@@ -76,8 +80,9 @@ def test_what_cannot_be_raced_is_refused(arguments: dict[str, object], message: 
 def test_the_notebook_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel is a process of its own, and runs in the folder to which the notebook writes.
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    notebook, kernel = nbformat.read(NOTEBOOK, as_version=4), AsyncKernelManager()
+    kernel._kernel_spec = KernelSpec(argv=[sys.executable, *KERNEL], language="python")
+    NotebookClient(notebook, kernel, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     data = [output["data"] for output in outputs if output["output_type"] == "execute_result"]
     assert any("srcdoc" in shown.get("text/html", "") for shown in data)

@@ -48,7 +48,7 @@ def run(installed: Path, empty: Path, *command: str) -> subprocess.CompletedProc
     """Run Python with the unpacked wheel in an empty folder; proxies that refuse connections cut off the network."""
     proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     env = os.environ | proxies | {"PYTHONPATH": str(installed)}
-    return processes.run(command, cwd=empty, env=env)
+    return processes.run(command, cwd=empty, env=env, short=False)
 
 
 def test_a_race_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:

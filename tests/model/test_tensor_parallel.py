@@ -173,9 +173,10 @@ def save_model(folder: Path, name: str, **changes: Any) -> None:
 
 def launch(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run `split_race.py` in two processes on the CPU, with a free port, until both have ended."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", split_race.__file__, folder]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    split = [sys.executable, "-m", "tests.fork", split_race.__file__, folder]
     variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "CUDA_VISIBLE_DEVICES": ""}
-    return processes.run(torchrun, env=os.environ | variables)
+    return processes.run([*torchrun, *split], env=os.environ | variables)
 
 
 def test_two_processes_print_the_whole_models_text_and_end_together(tmp_path: Path) -> None:

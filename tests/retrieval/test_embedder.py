@@ -16,32 +16,38 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.retrieval import embedder as module
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, load_embedder
+from tests import processes
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 REPOSITORY = Path(__file__).parents[2]
-FRESH_PROCESS = """
-import socket, sys
+IMPORT = "from specrace.retrieval import documents, embedder, index, passages, retriever, sentences"
+LIST_HEAVY = "import sys; print(sorted({'faiss', 'sentence_transformers', 'torch', 'transformers'} & set(sys.modules)))"
+LOAD_WITHOUT_A_NETWORK = """
+import socket
 
 def refuse(*arguments, **options):
     print("asked the network", arguments[1:])
     raise OSError("no network here")
 
 socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
-from specrace.retrieval import documents, embedder, index, passages, retriever, sentences
-print(sorted({"faiss", "sentence_transformers", "torch", "transformers"} & set(sys.modules)))
+from specrace.retrieval import embedder
 loaded = embedder.load_embedder()
 print(loaded.name, loaded.dim, loaded.embed(["one", "two"]).shape)
 """
 
 
-def test_a_fresh_process_imports_lazily_and_loads_quietly_and_offline() -> None:
-    command = [sys.executable, "-c", FRESH_PROCESS]
-    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False)
-    assert run.stderr == ""
-    # The imports load none of the heavy libraries; then the embedder has 384 numbers a vector. No request was printed.
-    assert run.stdout.splitlines() == ["[]", f"{DEFAULT_EMBEDDER} 384 (2, 384)"]
+def test_a_fresh_process_imports_lazily() -> None:
+    command = [sys.executable, "-c", f"{IMPORT}; {LIST_HEAVY}"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_process_loads_the_embedder_quietly_and_offline() -> None:
+    done = processes.run(["-c", LOAD_WITHOUT_A_NETWORK])
+    # A vector has 384 numbers.
+    assert (done.stdout, done.stderr) == (f"{DEFAULT_EMBEDDER} 384 (2, 384)\n", "")
 
 
 def test_vectors_have_unit_norm_and_reflect_meaning(embedder: Embedder) -> None:
