@@ -232,7 +232,8 @@ def _pair(fields: Row) -> tuple[Any, Any] | None:
     is_conversation = request_name == "messages" and is_answered(fields)
     request = fields if request_name in _OWN_REQUEST and looks_like_request(fields) else fields[names[request_name]]
     for name in _RESPONSES:
-        value = fields.get(names.get(name, ""))
+        # A CSV file may have a column without a name, such as the index that pandas writes.
+        value = fields[names[name]] if name in names else None
         if name == request_name or not value:
             continue
         if name == "text" and request is fields:

@@ -38,7 +38,15 @@ def test_requests_and_responses_have_many_names(row: Any) -> None:
     assert (exchange.prompt, exchange.output) == ([ASK], ANSWER)
 
 
-@pytest.mark.parametrize("row", [{"question": "a", "answer": "b"}, {"inputs": "a", "generated_text": "b"}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "a", "answer": "b"},
+        {"inputs": "a", "generated_text": "b"},
+        # The index that pandas writes has no name.
+        {"": "7", "prompt": "a", "response": "b"},
+    ],
+)
 def test_plain_text_is_read_from_fields_that_are_named_for_it(row: Any) -> None:
     (exchange,) = RequestResponse().read(row)
     assert (exchange.prompt, exchange.output) == ("a", "b")
