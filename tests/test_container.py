@@ -95,7 +95,7 @@ def test_the_app_starts_from_the_copied_files_and_no_others_are_copied(tmp_path:
         shutil.copy(ROOT / name, tmp_path / name)
     script = (
         "import app, specrace; from specrace.cli import app as command; "
-        "config = command.check(command.parse(['--model', 'tiny'])); "
+        "config = command.read_config(command.parse(['--model', 'tiny'])); "
         "from specrace.ui.offers import example_questions, offered_models; "
         "assert example_questions(config) and len(offered_models(config)) > 2; print(specrace.__file__)"
     )
