@@ -182,6 +182,17 @@ def test_a_draft_model_whose_layers_keep_a_state_drafts_one_branch_only() -> Non
         session.tree_likeliest((), TREE, [5], 1)
 
 
+def test_a_long_draft_of_a_draft_model_whose_layers_keep_a_state_is_taken_back() -> None:
+    session = DraftModel(make_target("lfm2")).after((5, 6, 7)).session(SamplingParams())
+    # A session begins with all tokens of the text but the last.
+    session.likeliest((7,))
+    first = session.likeliest((0,))
+    for token in range(1, 100):
+        session.likeliest((token,))
+    session.rewind(3)
+    assert session.likeliest((0,)) == (first[0], pytest.approx(first[1], abs=1e-5))
+
+
 def test_two_draft_models_are_loaded_and_read_the_prompt() -> None:
     target = load_target(draft_model=[ASSETS / "tiny-draft", ASSETS / "tiny"])
     assert [model.model.name for model in target.draft_models()] == ["tiny-draft", "tiny"]

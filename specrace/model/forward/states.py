@@ -21,9 +21,6 @@ STATE_ONLY = frozenset({"linear_attention", "conv"})
 STATE_AND_KEYS = frozenset({"hybrid", "hybrid_sliding"})
 # Kinds without a cache.
 WITHOUT_CACHE = frozenset({"mlp", "moe"})
-# How many earlier lengths a store can return to (`rewind`), one for each token that a draft model drafts in a step. It
-# drafts fewer by default; a longer draft could not be taken back.
-MAX_MARKS = 80
 
 # (number of a layer with states, number of one of its states)
 StateKey = tuple[int, int]
@@ -188,17 +185,18 @@ class StateStore(KVStore):
     def mark(self) -> None:
         """Remember the committed states, so that `rewind` can return to this length."""
         self._marks[self.length] = self.committed()
-        if len(self._marks) > MAX_MARKS:
-            del self._marks[min(self._marks)]
 
     def rewind(self, count: int) -> None:
-        """Keep only the first `count` committed tokens. Raises ValueError unless this length was marked."""
+        """Keep only the first `count` committed tokens; no later call may keep fewer, so shorter marks are dropped.
+
+        Raises ValueError unless this length was marked.
+        """
         self.return_to_committed()
         if count < self.length:
             if count not in self._marks:
                 raise ValueError(f"the states after {count} tokens were not marked")
             self._return_to(self._marks[count])
-            self._marks = {length: states for length, states in self._marks.items() if length <= count}
+        self._marks = {length: states for length, states in self._marks.items() if length == count}
         super().rewind(count)
 
     def empty(self, capacity: int) -> StateStore:
