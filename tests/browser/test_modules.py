@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route
-from starlette.applications import Starlette
-from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
-from starlette.testclient import TestClient
+from playwright.sync_api import Browser, Page
 
 from specrace.core.events import Event, Started, Step
 from specrace.lab.logs.transcripts import TranscriptFile
@@ -35,7 +34,6 @@ from tests.servers.test_race import NGRAM, PROMPT, decode, make_target, run
 
 pytestmark = pytest.mark.browser
 
-HOME = "http://specrace.test/"
 # A race short enough to fit into a link.
 TIDES = RECORDINGS / "tides.jsonl"
 CARD = {"name": "race", "fastest": "Trie", "speedup": 2, "lanes": [], "ms": 1}
@@ -45,24 +43,42 @@ COMBINING = {"main.js", "stage_tools.js", "draw_stage.js", "exported_race.js"}
 SCRIPTS = sorted(path.name for path in STATIC.rglob("*.js") if path.name not in COMBINING)
 
 
+class Files(SimpleHTTPRequestHandler):
+    """Serves an empty page and the repository's files, which the browser keeps: a test loads 160 modules."""
+
+    protocol_version = "HTTP/1.1"
+    empty_page = f"<!doctype html><title>Modules</title>{Constants().tag()}".encode()
+
+    def do_GET(self) -> None:
+        """Answer with the empty page or a file."""
+        if self.path != "/":
+            return super().do_GET()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(self.empty_page)))
+        self.end_headers()
+        self.wfile.write(self.empty_page)
+        return None
+
+    def end_headers(self) -> None:
+        """Let the browser keep the answer."""
+        self.send_header("Cache-Control", "max-age=3600")
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
     """An empty page whose origin serves the repository's files."""
-    client = TestClient(Starlette(routes=[Mount("/", StaticFiles(directory=ROOT))]), base_url=HOME)
-
-    def answer(route: Route) -> None:
-        if route.request.url == HOME:
-            return route.fulfill(
-                content_type="text/html", body=f"<!doctype html><title>Modules</title>{Constants().tag()}"
-            )
-        file = client.get(route.request.url)
-        return route.fulfill(status=file.status_code, content_type="text/javascript", body=file.content)
-
-    opened = browser.new_page(reduced_motion="reduce")
-    opened.route("**", answer)
-    opened.goto(HOME)
-    yield opened
-    opened.close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Files, directory=ROOT)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        opened = browser.new_page(reduced_motion="reduce", base_url=f"http://127.0.0.1:{server.server_port}/")
+        opened.goto("/")
+        yield opened
+        opened.close()
+        server.shutdown()
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -111,7 +127,7 @@ def draw(page: Page, **props: object) -> None:
     """Let the page's scripts draw the page's HTML with these properties."""
     names = ("tour.html", "menu.html", "stage/stage.html")
     html = "".join((STATIC / name).read_text(encoding="utf-8") for name in names)
-    page.goto(HOME)
+    page.goto("/")
     page.evaluate("window.names = [...Object.getOwnPropertyNames(window), 'names']")
     page.evaluate(
         """async ([path, html, reel, props]) => {
