@@ -35,6 +35,12 @@ RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
 STOPPED_AT_S = 3600
 # By this time, a page has drawn the race that it opened.
 SETTLED_MS = 1000
+# Shows the end of the recording at this path, if the page has received no other race since; says whether it did.
+RETURN_TO_END = """path => {
+  if (witness.kept !== `${path} ${witness.reels}`) return false;
+  document.querySelector('.stage [data-do=result]').click();
+  return true;
+}"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -306,6 +312,22 @@ def open_recording(app: App, share_page: OpenPage) -> OpenPage:
         return page
 
     return open_file
+
+
+@pytest.fixture
+def keep_recording(app: App, share_page: OpenPage, open_recording: OpenPage) -> OpenPage:
+    """As `open_recording`, for tests that read a race: a page that still has the race is only moved to its end."""
+
+    def keep_file(path: Path, width: int = 1280, height: int = 720) -> Page:
+        page = share_page(app.short_url, width, height, stopped=True)
+        if page.evaluate(RETURN_TO_END, str(path)):
+            run_clock(page, SETTLED_MS)
+        else:
+            page = open_recording(path, width, height)
+            page.evaluate("path => { witness.kept = `${path} ${witness.reels}`; }", str(path))
+        return page
+
+    return keep_file
 
 
 def stays_on_app(url: str, home: str) -> bool:

@@ -22,9 +22,9 @@ PLOTS = ("progress", "accept-length", "time-split", "along")
 
 
 @pytest.fixture
-def page(open_recording: Callable[..., Page], races: dict[str, Path]) -> Page:
+def page(keep_recording: Callable[..., Page], races: dict[str, Path]) -> Page:
     """A page that shows the greedy race."""
-    return open_recording(races["greedy"])
+    return keep_recording(races["greedy"])
 
 
 def download(page: Page, plot: str, kind: str) -> bytes:
@@ -89,27 +89,20 @@ def read_png(data: bytes) -> tuple[int, int, int]:
     return width, height, len(set(zlib.decompress(packed)))
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_png_files_are_pictures(page: Page, dark: bool) -> None:
-    if dark:
+def test_the_png_and_svg_files_are_pictures_in_both_themes(page: Page) -> None:
+    """The SVG files need no stylesheet."""
+    for _ in ("light", "dark"):
+        for plot in PLOTS:
+            root = ElementTree.fromstring(download(page, plot, "SVG"))
+            width, height, num_values = read_png(download(page, plot, "PNG"))
+            assert (width, height) == (2 * int(root.get("width", 0)), 2 * int(root.get("height", 0)))
+            # An empty picture has only a few different bytes.
+            assert num_values > 60
+            texts = [node for node in root.iter() if node.tag.endswith("}text") and node.text]
+            assert len(texts) > 5 and all("fill" in str(node.attrib) for node in texts)
+            assert any("smollm2" in str(node.text) or "tiny" in str(node.text) for node in texts)
+            assert width > 400 and height > 200
         page.keyboard.press("d")
-    for plot in PLOTS:
-        picture = ElementTree.fromstring(download(page, plot, "SVG"))
-        width, height, num_values = read_png(download(page, plot, "PNG"))
-        assert (width, height) == (2 * int(picture.get("width", 0)), 2 * int(picture.get("height", 0)))
-        # An empty picture has only a few different bytes.
-        assert num_values > 60
-    if dark:
-        page.keyboard.press("d")
-
-
-def test_the_svg_files_need_no_stylesheet(page: Page) -> None:
-    for plot in PLOTS:
-        root = ElementTree.fromstring(download(page, plot, "SVG"))
-        texts = [node for node in root.iter() if node.tag.endswith("}text") and node.text]
-        assert len(texts) > 5 and all("fill" in str(node.attrib) for node in texts)
-        assert any("smollm2" in str(node.text) or "tiny" in str(node.text) for node in texts)
-        assert float(root.get("width", 0)) > 200 and float(root.get("height", 0)) > 100
 
 
 def test_axes_have_units_and_lanes_have_names(page: Page) -> None:

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(open_recording: Callable[..., Page], races: dict[str, Path]) -> Page:
+def page(keep_recording: Callable[..., Page], races: dict[str, Path]) -> Page:
     """A page that shows the greedy race, with its passages beside the panes."""
-    opened = open_recording(races["greedy"], 1920, 1080)
+    opened = keep_recording(races["greedy"], 1920, 1080)
     expect(opened.locator(".passage mark.drafted").first).to_be_visible()
     return opened
 
