@@ -55,15 +55,9 @@ RECORD_LAYOUTS = """() => {
 
 @pytest.fixture
 def page(app: Any, share_page: Any) -> Page:
-    """A page that asks for short answers."""
-    opened: Page = share_page(app.short_url)
+    """A page that asks two lanes for short answers."""
+    opened: Page = share_page(app.short_url + "&lanes=vanilla,trie")
     return opened
-
-
-def test_the_page_opens_while_the_model_is_still_loading(loading_app: Any, share_page: Any) -> None:
-    page = share_page(loading_app, ready=False)
-    expect(page.locator(".status")).to_have_attribute("data-state", "loading")
-    expect(page.locator(".status")).to_contain_text("Loading the model")
 
 
 def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -> None:
@@ -92,6 +86,8 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
     assert page.locator(".pane[data-lane=vanilla] .text .run").count() == 0
     expect(page.locator(".announcer")).to_have_text(reel["headline"])
     page.emulate_media(reduced_motion="no-preference")
+    page.locator(".speed").select_option("4")
+    page.locator(".announcer").click()
     page.keyboard.press(" ")
     page.wait_for_function("() => witness.modes.join(' ') === 'live result replay result'")
     assert texts(page) == answers
@@ -148,8 +144,11 @@ def test_an_example_plays_from_a_recording_and_a_second_press_races_it(app: Any,
     assert recorded["head"]["question"] == example.inner_text() == question_field(page).input_value()
     assert recorded["head"]["date"][:10] in page.locator(".machine").inner_text()
     expect(page.locator(".announcer")).to_contain_text("Press again to race live")
-    example.click()
-    wait_for_reel(page, number + 1)
+    with app.hold.midway():
+        example.click()
+        wait_for_words(page)
+        page.locator("#stop").click()
+        wait_for_reel(page, number + 1)
     live = latest_reel(page)
     assert live["head"]["question"] == example.inner_text()
     assert stage(page)["race"] == str(live["race"])
@@ -175,22 +174,7 @@ def test_a_new_race_shows_nothing_of_the_race_before(app: Any, page: Page) -> No
     expect(page.locator(".stage > .plots")).to_be_visible()
 
 
-def test_stop_ends_a_race_and_another_can_start(app: Any, page: Page) -> None:
-    number = reels(page)
-    with app.hold.midway():
-        ask(page)
-        wait_for_words(page)
-        page.locator("#stop").click()
-        wait_for_reel(page, number)
-    assert stage(page)["phase"] == "stopped"
-    assert page.locator(".results tbody tr").count() == len(DEFAULT_LANES)
-    stopped_text = texts(page)[0]
-    race(page)
-    assert stage(page)["phase"] == "finished"
-    assert texts(page)[0].startswith(stopped_text) and len(texts(page)[0]) > len(stopped_text) > 0
-
-
-def test_keys_start_and_stop_races_but_not_while_typing(app: Any, page: Page) -> None:
+def test_buttons_and_keys_stop_and_start_races_but_not_while_typing(app: Any, page: Page) -> None:
     number, modes_before = reels(page), modes(page)
     question_field(page).fill("")
     page.keyboard.type("roar")
@@ -206,24 +190,30 @@ def test_keys_start_and_stop_races_but_not_while_typing(app: Any, page: Page) ->
         assert latest_reel(page)["phase"] == "stopped"
     # The letter "r" starts a race, but typing "roar" in the field started none.
     assert reels(page) == number + 1
+    with app.hold.midway():
+        ask(page)
+        wait_for_words(page)
+        page.locator("#stop").click()
+        wait_for_reel(page, number + 1)
+    assert stage(page)["phase"] == "stopped"
+    assert page.locator(".results tbody tr").count() == 2
+    stopped_text = texts(page)[0]
     race(page, start=enter)
+    assert stage(page)["phase"] == "finished"
+    assert texts(page)[0].startswith(stopped_text) and len(texts(page)[0]) > len(stopped_text) > 0
 
 
-def test_a_visitor_s_documents_are_shown_as_text_or_refused_in_one_sentence(
-    app: Any, open_page: Any, tmp_path: Any
-) -> None:
+def test_a_visitor_s_documents_are_shown_as_text_or_refused_in_one_sentence(page: Page, tmp_path: Any) -> None:
     (tmp_path / "owls.txt").write_bytes(b"\xff\xfe\x00owls")
     words = f"# Owls {HOSTILE}\n\nThe owl hears a mouse under the snow. The sign says {HOSTILE} and no more."
     (tmp_path / "hostile.md").write_text(words)
-    page = open_page(app.short_url)
-    page.locator("#documents-button").click()
     page.locator("#files input[type=file]").set_input_files(str(tmp_path / "owls.txt"))
     expect(page.locator("#files")).to_contain_text("owls")
     ask(page)
     wait_for(page, phase="failed")
     expect(page.locator(".announcer")).to_contain_text("not UTF-8 text")
     expect(page.locator(".announcer")).to_be_in_viewport()
-    page.locator("#files").get_by_label("Clear").click()
+    clear_files(page)
     page.locator("#files input[type=file]").set_input_files(str(tmp_path / "hostile.md"))
     expect(page.locator("#files")).to_contain_text("hostile")
     # The passages are listed before a race, as text, and a reload keeps the document.
@@ -241,17 +231,17 @@ def test_a_visitor_s_documents_are_shown_as_text_or_refused_in_one_sentence(
     assert page.evaluate("window.__pwn") is None
     assert page.locator("#stage-host img, #stage-host script").count() == 0
     assert set(texts(page)) == {texts(page)[0]}
+    clear_files(page)
+    expect(page.locator("#documents-button")).to_have_text("Your documents")
 
 
-def test_the_page_says_which_of_a_visitor_s_files_are_used(app: Any, open_page: Any, tmp_path: Any) -> None:
+def test_the_page_says_which_of_a_visitor_s_files_are_used(page: Page, tmp_path: Any) -> None:
     """The page names a file that is too large, and does not race on the server's documents instead."""
     good, large = tmp_path / "good.md", tmp_path / "large.txt"
     good.write_text("# Owls\n\nThe owl hears a mouse under the snow.")
-    large.write_text("owl " * 675_000)
-    page = open_page(app.short_url)
+    large.write_text("owl " * 510_000)
     status = page.locator(".status")
     expect(status).to_contain_text("Ready")
-    page.locator("#documents-button").click()
     page.locator("#files input[type=file]").set_input_files(str(large))
     expect(page.locator("#files")).to_contain_text("large")
     ask(page)
@@ -275,9 +265,8 @@ def test_the_page_says_which_of_a_visitor_s_files_are_used(app: Any, open_page: 
     page.wait_for_function("sessionStorage.getItem('specrace-documents') === null")
 
 
-def test_documents_dropped_anywhere_on_the_page_are_used(app: Any, open_page: Any) -> None:
+def test_documents_dropped_anywhere_on_the_page_are_used(page: Page) -> None:
     """Gradio would refuse all files because of one that it does not accept; the server leaves out only that file."""
-    page = open_page(app.short_url)
     for number, selector in enumerate((".stage", "#documents"), 1):
         drop(page, f"{number}.md", f"# Owls {number}\n\nThe owl hears a mouse.", selector)
         expect(page.locator(".status")).to_contain_text(f"cpu, {number} passage")
@@ -285,6 +274,8 @@ def test_documents_dropped_anywhere_on_the_page_are_used(app: Any, open_page: An
     expect(page.locator(".announcer")).to_contain_text("Left out: photo.png is not a txt, md, html")
     expect(page.locator(".status")).to_contain_text("cpu, 2 passages of your own documents")
     expect(page.locator(".toast-wrap")).to_be_hidden()
+    clear_files(page)
+    expect(page.locator("#documents-button")).to_have_text("Your documents")
 
 
 def clear_files(page: Page) -> None:
