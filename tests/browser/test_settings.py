@@ -9,7 +9,18 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.parts import QUESTION, enter, latest_reel, modes, question_field, race, reels
+from tests.browser.parts import (
+    QUESTION,
+    ask,
+    enter,
+    latest_reel,
+    modes,
+    question_field,
+    race,
+    reels,
+    wait_for,
+    wait_for_reel,
+)  # fmt: skip
 
 pytestmark = pytest.mark.browser
 
@@ -52,7 +63,7 @@ def page(app: Any, share_page: Any) -> Page:
     if not opened.locator("#options-trie").is_visible():
         opened.locator("#lane-options > button").click()
     press_preset(opened, "stage")
-    set_number(opened, "New tokens", "40")
+    set_number(opened, "New tokens", "16")
     return opened
 
 
@@ -73,7 +84,7 @@ def test_options_of_the_lanes_reach_the_race(page: Page) -> None:
     expect(pane.locator("h3")).to_have_text(title)
     assert page.locator(".results tbody tr td:first-child").all_inner_texts().count(title) == 1
     assert options["trigram"]["min_context_count"] == 2
-    assert "suffix" in options and started["about"]["settings"]["max_new_tokens"] == 40
+    assert "suffix" in options and started["about"]["settings"]["max_new_tokens"] == 16
 
 
 def test_a_lane_is_duplicated_and_another_engines_drafter_is_added(page: Page) -> None:
@@ -101,7 +112,7 @@ def test_a_lane_is_duplicated_and_another_engines_drafter_is_added(page: Page) -
     page.wait_for_url(re.compile("lanes=vanilla%2Ctrie%2Ctrie%3An%3D3"))
 
 
-def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
+def test_presets_fill_the_settings_and_empty_the_rest(app: Any, page: Page) -> None:
     press_preset(page, "paper")
     expect(lane_box(page, "Trigram")).not_to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).to_be_checked()
@@ -109,14 +120,20 @@ def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
     press_preset(page, "fast")
     expect(lane_box(page, "Prompt lookup")).to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).not_to_be_checked()
-    race(page)
+    number = reels(page)
+    with app.hold.after(1):
+        ask(page)
+        wait_for(page, phase="running")
+        page.locator("#stop").click()
+        wait_for_reel(page, number)
     started = latest_reel(page)["started"]
     assert [lane_info["lane"] for lane_info in started["lanes"]] == ["vanilla", "trie", "prompt-lookup", "suffix"]
     assert started["about"]["settings"]["max_new_tokens"] == 80 and started["about"]["settings"]["temperature"] == 0
 
 
 def test_a_race_uses_the_chosen_model_and_dtype(page: Page) -> None:
-    lane_box(page, "Lookahead").uncheck()
+    for title in ("Trigram", "Lookahead", "Fusion"):
+        lane_box(page, title).uncheck()
     page.get_by_role("combobox", name="Model").click()
     page.get_by_role("option", name="characters").click()
     race(page)
