@@ -295,13 +295,6 @@ def share_page(opener: Opener, request: pytest.FixtureRequest) -> Iterator[OpenP
 
 
 @pytest.fixture
-def log_page(loading_app: str, open_page: OpenPage) -> Page:
-    """A page whose model never finishes loading, because logs need no model."""
-    opened: Page = open_page(loading_app, ready=False)
-    return opened
-
-
-@pytest.fixture
 def open_recording(app: App, share_page: OpenPage) -> OpenPage:
     """A function that opens a recording on a page without motion, whose clock the test controls."""
 
