@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from playwright.sync_api import Error as BrowserError
 
 from tests.browser.apps import FLAGS, PATIENCE_S, find_chromium, serving
-from tests.browser.parts import RECORDING, question_field
+from tests.browser.parts import FEW_FRAMES, RECORDING, question_field
 
 # Keys that do something on the page (stage/keys.js), and those with which visitors move about.
 KEYS = [*"r123456pftemvogd?", "Escape", " ", "ArrowLeft", "ArrowRight", "Tab", "Enter"]
@@ -46,6 +46,7 @@ class Monkey:
         """Open a new tab."""
         page = self.browser.new_page(viewport={"width": 1280, "height": 720})
         page.set_default_timeout(1000 * PATIENCE_S)
+        page.add_init_script(FEW_FRAMES)
         page.on("pageerror", lambda error: self.complaints.append(f"threw {error}"))
         page.on("request", lambda request: self.check_request(request.url))
         page.goto(self.url)
