@@ -55,7 +55,7 @@ def test_the_page_shows_the_progress_and_one_click_races_with_the_model(
     open_page: OpenPage, fetching_page: tuple[str, Fetcher]
 ) -> None:
     url, fetcher = fetching_page
-    page = open_page(url + "?tokens=24")
+    page = open_page(url + "?tokens=8&lanes=vanilla,trie")
     progress, button = page.locator("#fetch-host"), page.locator("#race-fetched")
     expect(progress).to_contain_text("Fetching SmolLM2-135M: 43 of 93 MB")
     expect(page.locator(".status")).to_contain_text("Ready: tiny")

@@ -180,18 +180,26 @@ def test_a_live_race_beside_a_server_is_saved_replayed_and_shared(
     share(racer, "pack")
     expect(racer.locator(".announcer")).to_contain_text("A link that replays this race is copied")
     link = racer.evaluate("navigator.clipboard.readText()")
-    replayed, shared = (
-        open_page(loading_app, ready=False),
-        open_page(f"{loading_app}#{link.split('#')[1]}", ready=False),
-    )
-    open_race(replayed, file)
-    for page in (racer, replayed, shared):
-        expect(page.locator(".pane[data-lane=vllm] .text .run")).to_have_count(len(expected))
-        assert boxes_of(page, "vllm") == expected
-        assert page.locator(SERVED_TEXT).inner_text() == racer.locator(SERVED_TEXT).inner_text()
-        badges = [page.locator(f".results tr[data-lane={lane}] td").last.inner_text() for lane in LANES]
-        assert badges == ["reference", "identical to vanilla", "reference", "identical to vllm"]
-        assert page.locator(".pane[data-lane=again] .badge .word").inner_text() == "identical to vllm"
+    check_served(racer, expected)
+    words = racer.locator(SERVED_TEXT).inner_text()
+    opened = open_page(f"{loading_app}#{link.split('#')[1]}", ready=False)
     # The page that raced may have the medians of further runs.
-    for part in (".results tbody", ".results .servers"):
-        assert replayed.locator(part).inner_text() == shared.locator(part).inner_text()
+    parts = (".results tbody", ".results .servers")
+    check_served(opened, expected)
+    shared = [opened.locator(part).inner_text() for part in parts]
+    assert opened.locator(SERVED_TEXT).inner_text() == words
+    # What is shown then must be of the file.
+    opened.locator(".pane .text .run, .results tbody tr").evaluate_all("nodes => nodes.map((node) => node.remove())")
+    open_race(opened, file)
+    check_served(opened, expected)
+    assert opened.locator(SERVED_TEXT).inner_text() == words
+    assert [opened.locator(part).inner_text() for part in parts] == shared
+
+
+def check_served(page: Page, expected: list[str]) -> None:
+    """Check the boxes and the badges of the race beside the server."""
+    expect(page.locator(".pane[data-lane=vllm] .text .run")).to_have_count(len(expected))
+    assert boxes_of(page, "vllm") == expected
+    badges = [page.locator(f".results tr[data-lane={lane}] td").last.inner_text() for lane in LANES]
+    assert badges == ["reference", "identical to vanilla", "reference", "identical to vllm"]
+    assert page.locator(".pane[data-lane=again] .badge .word").inner_text() == "identical to vllm"
