@@ -18,7 +18,7 @@ from specrace.ui import serve
 from specrace.ui.races.worker import Worker
 from specrace.workbench import Workbench
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
-from tests.browser.parts import FEW_FRAMES, QUESTION, RECORDING, WITNESS, open_race, run_clock
+from tests.browser.parts import FEW_FRAMES, QUESTION, RECORDING, WITNESS, open_race, skip
 
 # The recorded races that tests inspect: name -> lanes and other settings.
 LANES = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
@@ -301,7 +301,7 @@ def open_recording(app: App, share_page: OpenPage) -> OpenPage:
     def open_file(path: Path, width: int = 1280, height: int = 720) -> Page:
         page = share_page(app.short_url, width, height, stopped=True)
         open_race(page, path)
-        run_clock(page, SETTLED_MS)
+        skip(page, SETTLED_MS)
         return page
 
     return open_file

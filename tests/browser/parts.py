@@ -13,8 +13,9 @@ from playwright.sync_api import Locator, Page, TimeoutError
 from tests.browser.apps import PATIENCE_S, ROOT
 
 # Makes a page draw ten frames a second instead of 60: the browser then needs half of the processor time for a race.
+# `framesDue` holds the frames that were requested and have not been drawn yet.
 FEW_FRAMES = """{
-  const draw = requestAnimationFrame, waiting = new Set();
+  const draw = requestAnimationFrame, waiting = (window.framesDue = new Set());
   let last = 0;
   requestAnimationFrame = (callback) => {
     const id = ++last;
