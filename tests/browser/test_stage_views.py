@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -26,7 +26,10 @@ from tests.browser.parts import (
 
 pytestmark = pytest.mark.browser
 
-SIZES = [(1280, 720), (1920, 1080), (390, 844)]
+PROJECTORS = [(1280, 720), (1920, 1080)]
+SIZES = [*PROJECTORS, (390, 844)]
+# The page shows the lanes of the recording before it opens the recording.
+SAME_LANES = "?lanes=vanilla,trigram,lookahead,trie"
 SERIOUS = {"serious", "critical"}
 # Runs axe's rules, or those named, and returns the findings that count. It skips rules whose findings would not count.
 AXE = """async ([part, names, impacts]) => {
@@ -58,26 +61,42 @@ def overflow(page: Page) -> list[str]:
     return outside + (["page"] if page.evaluate(wide) else [])
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
-def test_present_mode_shows_only_the_race(open_recording: Any, width: int, height: int) -> None:
-    page = open_recording(RECORDING, width, height)
+def test_present_mode_shows_only_the_race(open_recording: Any) -> None:
+    page = open_recording(RECORDING)
     page.keyboard.press("p")
     for hidden in ("#brand", "#second-row", "#settings", "#settings-button", ".results", ".passages"):
         expect(page.locator(hidden)).to_be_hidden()
     expect(page.locator(".turns")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollHeight") <= height
     strip = page.locator(".strip")
     for words in ("accepted run", "float32"):
         expect(strip).to_contain_text(words)
     expect(page.locator(".clock")).to_have_attribute("title", re.compile("as if it had the device to itself"))
-    assert len({round(box(page, f".pane >> nth={number}")["width"]) for number in range(4)}) == 1
+    check_present_panes(page, 4)
     open_race(page, SIX_LANES)
-    expect(page.locator(".pane")).to_have_count(6)
-    tops = [round(box(page, f".pane >> nth={number}")["y"]) for number in range(6)]
-    assert tops[0] == tops[1] == tops[2] < tops[3] == tops[4] == tops[5]
-    assert page.evaluate("document.documentElement.scrollHeight") <= height
+    check_present_panes(page, 6)
     page.locator(".leave").click()
     expect(page.locator("#brand")).to_be_visible()
+
+
+def check_present_panes(page: Page, count: int) -> None:
+    """Check that the panes have one width, that six stand in two rows, and that nothing can be scrolled."""
+    expect(page.locator(".pane")).to_have_count(count)
+    for width, height in PROJECTORS:
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate("document.documentElement.scrollHeight") <= height
+        frames = pane_frames(page)
+        assert len({round(frame["width"]) for frame in frames}) == 1
+        tops = [round(frame["y"]) for frame in frames]
+        if count == 6:
+            assert tops[0] == tops[1] == tops[2] < tops[3] == tops[4] == tops[5]
+
+
+def pane_frames(page: Page) -> list[dict[str, float]]:
+    """Position and size of each pane."""
+    frames: list[dict[str, float]] = page.locator(".pane").evaluate_all(
+        "panes => panes.map((pane) => pane.getBoundingClientRect().toJSON())"
+    )
+    return frames
 
 
 def test_the_result_has_a_winner_a_podium_and_a_badge_in_each_pane(open_recording: Any) -> None:
@@ -91,27 +110,30 @@ def test_the_result_has_a_winner_a_podium_and_a_badge_in_each_pane(open_recordin
         assert frame and badge and badge["width"] > 40 and badge["x"] + badge["width"] <= frame["x"] + frame["width"]
 
 
-def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, open_page: Any) -> None:
-    # The page shows the lanes of the recording before it opens the recording.
-    page = open_page(f"{app.url}?lanes=vanilla,trigram,lookahead,trie")
-    for size in SIZES:
-        check_fit(page, *size)
-    check_fit(page, 1280, 720)
+def test_a_fresh_page_requests_no_animation_frames(app: Any, share_page: Any) -> None:
+    page = share_page(app.url + SAME_LANES)
+    # Gradio animates a fade for some seconds after a page has loaded. Code that draws every frame requests the next
+    # frame before the current one ends, so a request would always be pending.
+    until(page, lambda: page.evaluate("framesDue.size") == 0)
+
+
+def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, share_page: Any) -> None:
+    page = share_page(app.url + SAME_LANES)
+    check_fit(page)
+    assert findings_by_view(page, lambda _: iter([("fresh", None)])) == {}
     panes_before = box(page, ".panes")
     open_race(page, RECORDING)
     # The panes are where they were before the race, when the page has adapted to its size.
     until(page, lambda: box(page, ".panes") == panes_before)
-    for size in SIZES:
-        check_fit(page, *size)
+    check_fit(page)
     page.set_viewport_size({"width": 1920, "height": 1080})
     # In a wide window the first race gets columns beside it, which later races keep.
     until(page, lambda: stands_beside(box(page, ".passages"), box(page, ".panes"), 1080))
     panes, table = box(page, ".panes"), box(page, ".results")
     assert table["y"] >= panes["y"] + panes["height"]
     open_race(page, SIX_LANES)
-    for size in SIZES:
-        check_fit(page, *size)
-        check_dialogs_fit(page, *size)
+    check_fit(page)
+    check_dialogs_fit(page)
 
 
 def stands_beside(left: dict[str, float], right: dict[str, float], height: int) -> bool:
@@ -119,30 +141,34 @@ def stands_beside(left: dict[str, float], right: dict[str, float], height: int) 
     return left["x"] + left["width"] <= right["x"] and left["y"] + left["height"] <= height
 
 
-def check_fit(page: Page, width: int, height: int) -> None:
-    """Check that nothing sticks out at this size, and that all panes are visible, or in one column on a phone."""
-    page.set_viewport_size({"width": width, "height": height})
+def check_fit(page: Page) -> None:
+    """Check that at all sizes nothing sticks out, and that all panes are visible, or in one column on a phone."""
     for dark in (False, True):
         assert page.evaluate("document.body.classList.contains('dark')") is dark
-        assert overflow(page) == [], (width, dark)
-        panes = [pane.bounding_box() or {} for pane in page.locator(".pane").all()]
-        if width > 900:
-            assert all(pane["y"] + pane["height"] <= height for pane in panes)
-        else:
-            assert len({round(pane["x"]) for pane in panes}) == 1
+        for width, height in SIZES:
+            page.set_viewport_size({"width": width, "height": height})
+            assert overflow(page) == [], (width, dark)
+            frames = pane_frames(page)
+            if width > 900:
+                assert all(frame["y"] + frame["height"] <= height for frame in frames)
+            else:
+                assert len({round(frame["x"]) for frame in frames}) == 1
         page.keyboard.press("d")
+    page.set_viewport_size({"width": 1280, "height": 720})
 
 
-def check_dialogs_fit(page: Page, width: int, height: int) -> None:
-    """Check that every dialog that a key opens is inside the window."""
-    for key in ("g", "?", "m", "v"):
-        page.keyboard.press(key)
-        dialog = page.locator("dialog[open]")
-        frame = dialog.bounding_box()
-        assert frame and frame["x"] >= 0 and frame["x"] + frame["width"] <= width and frame["y"] >= 0
-        assert frame["y"] + frame["height"] <= height
-        page.keyboard.press("Escape")
-        expect(dialog).to_have_count(0)
+def check_dialogs_fit(page: Page) -> None:
+    """Check that every dialog that a key opens is inside the window, at all sizes."""
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        for key in ("g", "?", "m", "v"):
+            page.keyboard.press(key)
+            dialog = page.locator("dialog[open]")
+            frame = dialog.bounding_box()
+            assert frame and frame["x"] >= 0 and frame["x"] + frame["width"] <= width and frame["y"] >= 0
+            assert frame["y"] + frame["height"] <= height
+            page.keyboard.press("Escape")
+            expect(dialog).to_have_count(0)
 
 
 def test_keys_control_the_page_but_not_while_typing(open_recording: Any) -> None:
@@ -212,26 +238,40 @@ def test_the_space_bar_plays_the_replay_after_a_button_started_the_race(open_rec
     assert (reels(page), stage(page)["race"]) == (number, race_before)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_serious(app: Any, open_page: Any, races: Any, dark: bool) -> None:
-    page = open_page(app.url, dark=dark)
-    # The dark theme differs only in its colours, so only their contrast is checked there.
-    check = functools.partial(findings, only=["color-contrast"] if dark else [])
-    by_view: dict[str, list[str]] = {"fresh": check(page)}
+def test_axe_finds_nothing_serious_light_and_dark(app: Any, share_page: Any, races: Any) -> None:
+    page = share_page(app.url + SAME_LANES)
     open_race(page, races["brief"])
-    by_view["result"] = check(page)
+    assert findings_by_view(page, walk) == {}
+
+
+def walk(page: Page) -> Iterator[tuple[str, str | None]]:
+    """Open each view of a page that shows a result; yield its name and its part of the page, then leave it."""
+    yield "result", None
     page.keyboard.press("p")
-    by_view["present"] = check(page, ".arena")
+    yield "present", ".arena"
     page.keyboard.press("p")
     for key in ("g", "?", "m", "v"):
         page.keyboard.press(key)
-        by_view[key] = check(page, "dialog[open]")
+        yield key, "dialog[open]"
         page.keyboard.press("Escape")
     page.locator("#settings-button").click()
-    by_view["settings"] = check(page, "#settings")
+    yield "settings", "#settings"
     page.set_viewport_size({"width": 390, "height": 844})
-    by_view["phone"] = check(page)
-    assert {name: serious for name, serious in by_view.items() if serious} == {}
+    yield "phone", None
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.locator("#settings-button").click()
+
+
+def findings_by_view(page: Page, views: Callable[[Page], Iterator[tuple[str, str | None]]]) -> dict[str, list[str]]:
+    """Axe's serious findings in views of the page, light and dark, where there are any."""
+    serious = {}
+    for dark in (False, True):
+        assert page.evaluate("document.body.classList.contains('dark')") is dark
+        # The dark theme differs only in its colours, so only their contrast is checked there.
+        only = ["color-contrast"] if dark else []
+        serious |= {f"{view}, dark: {dark}": findings(page, part, only) for view, part in views(page)}
+        page.keyboard.press("d")
+    return {view: sentences for view, sentences in serious.items() if sentences}
 
 
 def findings(page: Page, selector: str | None = None, only: Sequence[str] = ()) -> list[str]:
@@ -247,10 +287,3 @@ def findings(page: Page, selector: str | None = None, only: Sequence[str] = ()) 
         page.evaluate(AXE_SCRIPT)
     serious: list[str] = page.evaluate(AXE, [selector, [*only], [*SERIOUS]])
     return serious
-
-
-def test_an_idle_page_requests_no_animation_frames(app: Any, open_page: Any) -> None:
-    page = open_page(app.url)
-    # Gradio animates a fade for some seconds after a page has loaded. Code that draws every frame requests the next
-    # frame before the current one ends, so a request would always be pending.
-    until(page, lambda: page.evaluate("framesDue.size") == 0)
