@@ -17,6 +17,7 @@ from specrace.engine.recording import save
 from specrace.views.recording_check import read_recording
 from tests.browser.apps import App
 from tests.browser.parts import (
+    FEW_FRAMES,
     RECORDING,
     RECORDINGS,
     SIX_LANES,
@@ -24,14 +25,15 @@ from tests.browser.parts import (
     ask,
     begin,
     open_race,
-    run_clock,
     run_clock_until,
+    skip,
 )
 from tests.browser.test_stage_views import findings, overflow
 
 pytestmark = pytest.mark.browser
 
 PROJECTORS = [(1280, 720), (1920, 1080)]
+WINDOWS = [(1024, 768), *PROJECTORS]
 PHONE = {"width": 390, "height": 844}
 # The smallest font size that can be read from the last row.
 LAST_ROW_PX = 24
@@ -142,7 +144,8 @@ def small_texts(page: Page) -> list[Any]:
 
 
 def check_present(page: Page, width: int, height: int) -> None:
-    """Check that all text is large enough and not cut off, and that all parts are visible without overlap."""
+    """Check that at this size all text is large enough and not cut off, and all parts are visible without overlap."""
+    page.set_viewport_size({"width": width, "height": height})
     assert small_texts(page) == []
     assert page.evaluate(CUT) == []
     assert page.evaluate(CUT_DRAFTS) == []
@@ -163,8 +166,10 @@ def check_present(page: Page, width: int, height: int) -> None:
     assert headline and (podium is None or (apart(headline, podium) and apart(podium, boxes[".track"])))
     bar = page.locator(".track .bar").first.bounding_box()
     assert bar and bar["width"] > width / 2
-    for figure in page.locator(".pane .meter:visible").all():
-        expect(figure.locator("small")).to_be_visible()
+    hidden = page.locator(".pane .meter:visible").evaluate_all(
+        "all => all.filter((meter) => !meter.querySelector('small').checkVisibility({ visibilityProperty: true })).length"
+    )
+    assert hidden == 0
 
 
 def apart(first: Any, second: Any) -> bool:
@@ -176,91 +181,139 @@ def apart(first: Any, second: Any) -> bool:
     )
 
 
-def test_six_panes_show_whole_heads_and_three_lines(open_recording: Any) -> None:
-    page = open_recording(SIX_LANES)
-    for width, height in ((1024, 768), *PROJECTORS):
-        page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_function(LINES)
-        heads = page.locator(".pane :is(.solo, .badge)")
-        assert heads.evaluate_all("all => all.filter((part) => part.scrollWidth > part.clientWidth).length") == 0, width
-
-
-def test_the_times_of_level_lanes_end_below_each_other(open_recording: Any) -> None:
+def test_six_panes_show_whole_heads_and_three_lines_and_level_lanes_times_end_below_each_other(
+    open_recording: Any,
+) -> None:
     page = open_recording(SIX_LANES)
     for view in ("page", "present"):
-        for width, height in ((1024, 768), *PROJECTORS):
+        for width, height in WINDOWS:
             page.set_viewport_size({"width": width, "height": height})
+            if view == "page":
+                page.wait_for_function(LINES)
+                assert cut_parts(page, ".pane :is(.solo, .badge)") == 0, width
             ends = page.locator(".track .tokens").evaluate_all("all => all.map((n) => n.getBoundingClientRect().right)")
             track = page.locator(".track").bounding_box()
             assert track and max(ends) <= track["x"] + track["width"] + 0.5, (view, width)
             assert max(ends) - min(ends) < 0.5, (view, width)
             # "=4th" and a time are not on each other.
-            cut = "all => all.filter((n) => n.scrollWidth > n.clientWidth).length"
-            assert page.locator(".track :is(.place, .side)").evaluate_all(cut) == 0, (view, width)
+            assert cut_parts(page, ".track :is(.place, .side)") == 0, (view, width)
         page.keyboard.press("p")
+
+
+def cut_parts(page: Page, selector: str) -> int:
+    """The number of parts that are wider than their place."""
+    count: int = page.locator(selector).evaluate_all(
+        "all => all.filter((part) => part.scrollWidth > part.clientWidth).length"
+    )
+    return count
 
 
 def test_no_line_of_a_pane_begins_with_a_citation_mark(open_recording: Any) -> None:
     page = open_recording(SIX_LANES)
     assert page.evaluate(MARKS_AT_STARTS) == 0
     # Without the blanks that do not break, some lines would.
-    page.add_style_tag(content="#stage-host .kept { white-space: inherit !important }")
+    style = page.add_style_tag(content="#stage-host .kept { white-space: inherit !important }")
     assert page.evaluate(MARKS_AT_STARTS) > 0
+    style.evaluate("node => node.remove()")
 
 
-def test_every_lane_s_description_is_whole(app: App, open_page: Any) -> None:
-    page = open_page(app.url)
-    for width, height in ((1024, 768), *PROJECTORS):
+def test_a_race_is_readable_from_an_empty_stage_to_its_result(app: App, open_page: Any) -> None:
+    page = open_page(app.short_url, reduced_motion=False, stopped=True)
+    check_hints(page)
+    page.keyboard.press("p")
+    check_present(page, 1280, 720)
+    begin(page)
+    check_empty_inspector(page)
+    # The countdown begins with the first steps, whenever they come, and hides the meters; the clock then stands still.
+    run_clock_until(page, "() => document.querySelector('.stage').dataset.counting === 'true'")
+    expect(page.locator(".guess")).to_be_visible()
+    check_present(page, 1280, 720)
+    check_countdown(page)
+    page.keyboard.press("4")
+    page.wait_for_selector(".stage[data-phase=finished]", state="attached")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".stage[data-mode=result]")
+    check_present(page, 1280, 720)
+
+
+def check_hints(page: Page) -> None:
+    """Check that every lane's description is whole before a race."""
+    for width, height in WINDOWS:
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_function(WHOLE_HINTS)
+    page.set_viewport_size({"width": 1280, "height": 720})
 
 
-def test_half_of_a_narrow_window_in_present_mode_is_bars(open_recording: Any) -> None:
-    page = open_recording(SIX_LANES, 1024, 768)
+def check_empty_inspector(page: Page) -> None:
+    """Check that before its first step the inspector is as high as its neighbours, in a page in present mode."""
     page.keyboard.press("p")
-    check_present(page, 1024, 768)
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    expect(page.locator(".inspector[data-empty=true] .part h3")).to_have_count(4)
+    expect(page.locator(".inspector .part h3").first).to_be_visible()
+    inspector, passages = (page.locator(name).bounding_box() for name in (".inspector", ".passages"))
+    assert inspector and passages and inspector["height"] == pytest.approx(passages["height"], abs=1)
+    page.set_viewport_size({"width": 1280, "height": 720})
     page.keyboard.press("p")
 
 
-def test_the_countdown_covers_no_words(app: App, open_page: Any) -> None:
-    page = open_page(app.short_url, reduced_motion=False, stopped=True)
-    begin(page)
-    run_clock_until(page, "() => !document.querySelector('.countdown').hidden")
-    for view in ("page", "present"):
-        for width, height in ((1024, 768), *PROJECTORS, (PHONE["width"], PHONE["height"])):
+def check_countdown(page: Page) -> None:
+    """Check that the countdown covers no words, in a page in present mode."""
+    expect(page.locator(".countdown")).to_be_visible()
+    for view in ("present", "page"):
+        for width, height in (*WINDOWS, (PHONE["width"], PHONE["height"])):
             page.set_viewport_size({"width": width, "height": height})
             # The lanes' descriptions stay until the race begins.
             expect(page.locator(".pane .hint:visible").last).to_be_visible()
             assert page.evaluate(COVERED) == [], (view, width)
         page.keyboard.press("p")
+    page.set_viewport_size({"width": 1280, "height": 720})
 
 
-@pytest.mark.parametrize(("width", "height"), PROJECTORS)
 @pytest.mark.parametrize("recorded", [*RECORDED, "one lane"])
-def test_present_mode_is_readable_from_the_last_row(
-    open_recording: Any, races: Any, recorded: str, width: int, height: int
-) -> None:
-    page = open_recording(RECORDED.get(recorded) or races["alone"], width, height)
+def test_present_mode_is_readable_from_the_last_row(open_recording: Any, races: Any, recorded: str) -> None:
+    page = open_recording(RECORDED.get(recorded) or races["alone"])
     page.keyboard.press("p")
-    check_present(page, width, height)
+    if recorded == "six lanes":
+        # Half of a narrow window is bars.
+        check_present(page, 1024, 768)
+    for width, height in PROJECTORS:
+        check_present(page, width, height)
     page.evaluate("""const bar = document.querySelector(".scrubber"); bar.value = bar.max / 2;
                      bar.dispatchEvent(new Event("input"))""")
-    run_clock(page, 500)
+    skip(page, 500)
     page.wait_for_selector(".stage[data-mode=replay]")
-    check_present(page, width, height)
-    if recorded == "four lanes":
-        # With four lanes, the bars have room to be thick.
-        bar = page.locator(".track .bar").first.bounding_box()
-        assert bar and bar["height"] >= 26
+    for width, height in PROJECTORS:
+        check_present(page, width, height)
+        if recorded == "four lanes":
+            # With four lanes, the bars have room to be thick.
+            bar = page.locator(".track .bar").first.bounding_box()
+            assert bar and bar["height"] >= 26
+    if recorded == "six lanes":
+        page.keyboard.press("Escape")
+        check_longest_headline(page)
     page.keyboard.press("Escape")
     page.keyboard.press("p")
+
+
+def check_longest_headline(page: Page) -> None:
+    """Check that the longest headline is not cut off in present mode."""
+    page.set_viewport_size({"width": 1280, "height": 720})
+    headline = (
+        "Token recycling is fastest: 2.4× vanilla (2.2 to 2.6 over 12 runs), with 3.4 tokens per step. "
+        "Every other lane printed the same text. The text repeats itself, which flatters copying."
+    )
+    page.evaluate("words => document.querySelector('.announcer').textContent = words", headline)
+    # The headline takes three lines at most.
+    box = page.locator(".announcer").bounding_box()
+    assert box and box["height"] <= 94
+    check_present(page, 1280, 720)
 
 
 def test_the_headline_of_a_race_with_ranges_is_whole(open_recording: Any, tmp_path: Path) -> None:
     page = open_recording(save_repeated(RECORDINGS / "smollm2-copying.jsonl", tmp_path / "race.jsonl"))
     headline = page.locator(".announcer")
     expect(headline).to_contain_text("over 5 runs")
-    for width, height in ((1024, 768), *PROJECTORS):
+    for width, height in WINDOWS:
         page.set_viewport_size({"width": width, "height": height})
         # A line is 16 px high; letters stick out of it a little.
         assert headline.evaluate("node => node.scrollHeight - node.clientHeight") < 8, width
@@ -279,42 +332,18 @@ def test_a_requested_race_greys_the_last_one_and_moves_nothing_on_a_phone(loadin
     assert "grayscale" in pane.evaluate("node => getComputedStyle(node).filter")
 
 
-def test_before_its_first_step_the_inspector_is_as_high_as_its_neighbours(app: App, open_page: Any) -> None:
-    page = open_page(app.short_url, 1920, 1080, reduced_motion=False, stopped=True)
-    begin(page)
-    expect(page.locator(".inspector[data-empty=true] .part h3")).to_have_count(4)
-    expect(page.locator(".inspector .part h3").first).to_be_visible()
-    inspector, passages = (page.locator(name).bounding_box() for name in (".inspector", ".passages"))
-    assert inspector and passages and inspector["height"] == pytest.approx(passages["height"], abs=1)
-
-
-def test_present_mode_stays_readable_with_the_guess_and_the_result(app: App, open_page: Any) -> None:
-    page = open_page(app.short_url, reduced_motion=False, stopped=True)
-    page.keyboard.press("p")
-    check_present(page, 1280, 720)
-    begin(page)
-    # The countdown begins with the first steps, whenever they come, and hides the meters; the clock then stands still.
-    run_clock_until(page, "() => document.querySelector('.stage').dataset.counting === 'true'")
-    expect(page.locator(".guess")).to_be_visible()
-    check_present(page, 1280, 720)
-    page.keyboard.press("4")
-    page.wait_for_selector(".stage[data-phase=finished]", state="attached")
-    page.keyboard.press("Escape")
-    page.wait_for_selector(".stage[data-mode=result]")
-    check_present(page, 1280, 720)
-
-
-@pytest.mark.parametrize("width", [1280, 1024])
-def test_the_badges_of_five_lanes_are_not_cut_off(open_recording: Any, tmp_path: Path, width: int) -> None:
+def test_the_badges_of_five_lanes_are_not_cut_off(open_recording: Any, tmp_path: Path) -> None:
     """The lanes' speedups have ranges, which take much of a pane's head."""
     path = save_repeated(RECORDINGS / "smollm2-paraphrase.jsonl", tmp_path / "repeated.jsonl")
-    page = open_recording(path, width)
+    page = open_recording(path)
     expect(page.locator(".stage")).to_have_attribute("data-mode", "result")
-    widths = page.locator(".pane .badge").evaluate_all(
-        "all => all.map((badge) => [badge.scrollWidth, badge.clientWidth])"
-    )
-    assert len(widths) == 5 and all(needed <= available for needed, available in widths), widths
-    assert page.locator(".pane .range:visible").count() == 4
+    for width in (1280, 1024):
+        page.set_viewport_size({"width": width, "height": 720})
+        widths = page.locator(".pane .badge").evaluate_all(
+            "all => all.map((badge) => [badge.scrollWidth, badge.clientWidth])"
+        )
+        assert len(widths) == 5 and all(needed <= available for needed, available in widths), widths
+        assert page.locator(".pane .range:visible").count() == 4
 
 
 def save_repeated(source: Path, path: Path) -> Path:
@@ -357,38 +386,18 @@ def save_disturbed(source: Path, path: Path, *, repeated: bool) -> Path:
     return path
 
 
-def test_the_longest_headline_is_not_cut_off(open_recording: Any) -> None:
-    page = open_recording(SIX_LANES)
-    page.keyboard.press("p")
-    headline = (
-        "Token recycling is fastest: 2.4× vanilla (2.2 to 2.6 over 12 runs), with 3.4 tokens per step. "
-        "Every other lane printed the same text. The text repeats itself, which flatters copying."
-    )
-    page.evaluate("words => document.querySelector('.announcer').textContent = words", headline)
-    # The headline takes three lines at most.
-    box = page.locator(".announcer").bounding_box()
-    assert box and box["height"] <= 94
-    check_present(page, 1280, 720)
-    page.keyboard.press("p")
-
-
 @pytest.fixture(scope="module")
-def phone_page(app: App, browser: Browser) -> Iterator[Page]:
-    """A page on a phone."""
+def phone(app: App, browser: Browser) -> Iterator[Page]:
+    """A page on a phone with a race of six lanes, which tests leave as it was."""
     context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce")  # type: ignore[arg-type]
     page = context.new_page()
     page.add_init_script(WITNESS)
+    page.add_init_script(FEW_FRAMES)
     page.goto(app.url)
     page.wait_for_selector(".status[data-state=ready]", state="attached")
+    open_race(page, SIX_LANES)
     yield page
     context.close()
-
-
-@pytest.fixture
-def phone(phone_page: Page) -> Page:
-    """A page on a phone with a race of six lanes."""
-    open_race(phone_page, SIX_LANES)
-    return phone_page
 
 
 def test_a_phone_shows_who_won_and_every_lane_on_its_first_screen(phone: Page) -> None:
@@ -440,10 +449,9 @@ def test_a_phone_shows_a_lane_s_text_below_its_name_and_all_of_the_player(phone:
     assert slider["width"] > 250 and back["x"] < slider["x"] < on["x"]
 
 
-def test_the_vote_on_a_phone_has_the_place_of_the_player(app: App, open_page: Any) -> None:
-    page = open_page(app.short_url, **PHONE, reduced_motion=False, stopped=True)
-    open_race(page, RECORDING)
-    page.locator("[data-do=result]").click()
+def test_the_vote_on_a_phone_has_the_place_of_the_player(open_recording: Any) -> None:
+    page = open_recording(RECORDING, **PHONE)
+    page.emulate_media(reduced_motion="no-preference")
     first_lane = "() => document.querySelector('.pane header').getBoundingClientRect().y"
     below_headline = page.evaluate(first_lane)
     begin(page)
@@ -460,6 +468,8 @@ def test_the_vote_on_a_phone_has_the_place_of_the_player(app: App, open_page: An
     assert lines == [1]
     page.locator(".choices button").last.click()
     assert page.evaluate(first_lane) == pytest.approx(below_headline, abs=1)
+    page.emulate_media(reduced_motion="reduce")
+    page.wait_for_selector(".stage[data-phase=finished]", state="attached")
 
 
 def test_touch_targets_on_a_phone_are_as_large_as_a_finger(phone: Page) -> None:
