@@ -59,6 +59,13 @@ CUT = """() => [".announcer", ".tally", ".guess", ".pane header", ".podium li", 
   .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 ||
     node.scrollHeight > node.clientHeight + parseFloat(getComputedStyle(node).fontSize) / 8))
   .map((node) => `${node.className || node.tagName}: ${node.textContent}`)"""
+# The number of visible meters whose unit or words below the figure are out of sight.
+METERS_WITHOUT_UNITS = """() => [...document.querySelectorAll(".pane .meter")]
+  .filter((meter) => meter.checkVisibility({ visibilityProperty: true }) && meter.getBoundingClientRect().width)
+  .filter((meter) => {
+    const words = meter.querySelector("small");
+    return !words?.checkVisibility({ visibilityProperty: true }) || !words.getBoundingClientRect().width;
+  }).length"""
 # Whether a pane of each lane has room for three lines or more.
 LINES = """() => [...document.querySelectorAll(".pane .text")]
   .every((text) => text.clientHeight >= 3 * parseFloat(text.style.getPropertyValue("--line")))"""
@@ -166,10 +173,7 @@ def check_present(page: Page, width: int, height: int) -> None:
     assert headline and (podium is None or (apart(headline, podium) and apart(podium, boxes[".track"])))
     bar = page.locator(".track .bar").first.bounding_box()
     assert bar and bar["width"] > width / 2
-    hidden = page.locator(".pane .meter:visible").evaluate_all(
-        "all => all.filter((meter) => !meter.querySelector('small').checkVisibility({ visibilityProperty: true })).length"
-    )
-    assert hidden == 0
+    assert page.evaluate(METERS_WITHOUT_UNITS) == 0
 
 
 def apart(first: Any, second: Any) -> bool:
