@@ -221,7 +221,7 @@ class LogProgress(Struct, frozen=True):
     """How far the work on a log is.
 
     While it is read: its requests so far, and perhaps the share of the file. While settings are tried: `done` of
-    `cells`, each of which is one of the `settings` on one of the `requests`.
+    `cells`, each of which is one of the `settings` on some of the `requests`.
     """
 
     requests: int

@@ -116,6 +116,11 @@ def test_a_fresh_page_requests_no_animation_frames(app: Any, share_page: Any) ->
     until(page, lambda: page.evaluate("framesDue.size") == 0)
 
 
+def test_a_page_is_dark_for_a_visitor_who_prefers_that(loading_app: str, open_page: Any) -> None:
+    page = open_page(loading_app, ready=False, dark=True)
+    assert page.evaluate("document.body.classList.contains('dark')")
+
+
 def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, share_page: Any) -> None:
     page = share_page(app.url + SAME_LANES)
     check_fit(page)

@@ -46,8 +46,10 @@ def _groups(view: SweepView) -> dict[str, list[int]]:
 
 
 def _which_categories(groups: Collection[str]) -> str:
-    """Which categories are drawn; "" if there is room for all."""
-    return f"the {MAX_PANELS} largest of {len(groups)} categories" if len(groups) > MAX_PANELS else ""
+    """Which categories are drawn, beside ALL if it is a group; "" if there is room for all."""
+    num_all = int(ALL in groups)
+    shown = f"the {MAX_PANELS - num_all} largest of {len(groups) - num_all} categories"
+    return shown if len(groups) > MAX_PANELS else ""
 
 
 def _grids(name: str, view: SweepView) -> Plot:

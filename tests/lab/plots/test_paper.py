@@ -8,9 +8,10 @@ import pytest
 
 from specrace.core.cost_curve import ASSUMED_GPU, ContextCost, CostCurve
 from specrace.lab.advice.forecast import forecast_sweep
-from specrace.lab.plots import paper
+from specrace.lab.plots import paper, paper_plots
 from specrace.lab.plots.paper import NUM_DRAFTS, PREFIX, Table, make_tables, swept_lanes
 from specrace.lab.scoring.cells import run_sweep
+from specrace.lab.scoring.score import ALL
 from specrace.lab.scoring.sweep import Sweep
 from tests.lab.parts import mostly_copying, transcript
 
@@ -114,3 +115,10 @@ def test_no_table_counts_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep, (table, _) = sweep_and_tables("table6")
     build_times = [score.build_ms for number, score in sweep.scores(1) if number < len(TRANSCRIPTS) - 1]
     assert table.rows[0][1] == pytest.approx(sum(build_times) / len(build_times))
+
+
+def test_the_categories_drawn_are_counted_without_the_panel_of_all() -> None:
+    names = [f"category {number}" for number in range(10)]
+    assert paper_plots._which_categories(names) == "the 9 largest of 10 categories"
+    assert paper_plots._which_categories([ALL, *names]) == "the 8 largest of 10 categories"
+    assert paper_plots._which_categories([ALL, *names[:8]]) == ""

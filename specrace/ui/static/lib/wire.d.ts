@@ -349,7 +349,7 @@ export interface LogLine {
 /**
  * How far the work on a log is.
  * While it is read: its requests so far, and perhaps the share of the file. While settings are tried: `done` of
- * `cells`, each of which is one of the `settings` on one of the `requests`.
+ * `cells`, each of which is one of the `settings` on some of the `requests`.
  */
 export interface LogProgress {
   requests: number;
