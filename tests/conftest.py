@@ -14,6 +14,7 @@ import pytest
 from huggingface_hub.constants import HF_HOME
 from hypothesis import HealthCheck, settings
 
+from specrace.core.bundled import RECORDINGS
 from specrace.ui.helper.priority import NICENESS
 from tests import processes
 from tests.prepare import CACHE
@@ -68,11 +69,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Do what each process that runs tests would do first: import the libraries, and wait for `tests.prepare`."""
+    """Do what each process that runs tests would do first, and wait for `tests.prepare`.
+
+    That is to import the libraries, and to read the bundled recordings, which each app's gallery shows.
+    """
     preparation = session.config.stash.get(PREPARATION, None)
     if preparation is not None:
         for name in processes.LIBRARIES:
             importlib.import_module(name)
+        importlib.import_module("tests.ui.served").GALLERY(RECORDINGS)
         assert preparation.wait() == 0, preparation.stdout.read()
 
 

@@ -15,10 +15,12 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from specrace.engine import recording
 from specrace.ui import serve
+from specrace.ui.helper.gallery import Gallery
 from specrace.ui.races.worker import Worker
 from specrace.workbench import Workbench
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
 from tests.browser.parts import FEW_FRAMES, QUESTION, RECORDING, WITNESS, open_race, skip
+from tests.ui.served import GALLERY
 
 # The recorded races that tests inspect: name -> lanes and other settings.
 LANES = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
@@ -53,6 +55,14 @@ def one_upload_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     folder = tmp_path_factory.mktemp("uploads")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specrace.ui.server.folder.upload_folder", lambda: contextlib.nullcontext(str(folder)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_gallery() -> Iterator[None]:
+    """Make all servers of this process share the bundled recordings, which the collecting process has read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gallery, "in_folder", GALLERY)
         yield
 
 
@@ -314,7 +324,7 @@ def keep_recording(app: App, share_page: OpenPage, open_recording: OpenPage) -> 
     def keep_file(path: Path, width: int = 1280, height: int = 720) -> Page:
         page = share_page(app.short_url, width, height, stopped=True)
         if page.evaluate(RETURN_TO_END, str(path)):
-            run_clock(page, SETTLED_MS)
+            skip(page, SETTLED_MS)
         else:
             page = open_recording(path, width, height)
             page.evaluate("path => { witness.kept = `${path} ${witness.reels}`; }", str(path))
