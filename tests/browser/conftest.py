@@ -319,7 +319,7 @@ def open_recording(app: App, share_page: OpenPage) -> OpenPage:
 
 @pytest.fixture
 def keep_recording(app: App, share_page: OpenPage, open_recording: OpenPage) -> OpenPage:
-    """As `open_recording`, for tests that read a race: a page that still has the race is only moved to its end."""
+    """Like `open_recording`, for tests that only read a race: a page that still has it is moved to its end."""
 
     def keep_file(path: Path, width: int = 1280, height: int = 720) -> Page:
         page = share_page(app.short_url, width, height, stopped=True)
