@@ -293,13 +293,14 @@ def test_a_session_guesses_what_a_plain_recomputation_gives(
     head = build_head(read_head(write(tmp_path / "head", target, ids=ids)), target)
     assert not isinstance(head, EagleHead) or compiled == (head.compiled is not None)
     tensors = read_checkpoint(tmp_path / "head").tensors
-    for seed in range(2):
+    # The second text is short: it shows that the head keeps nothing of the first.
+    for seed, num_steps in enumerate((6, 2)):
         rng = random.Random(f"{kind} {seed}")
         text = [5, *random_prompt(rng, 12), 6]
         prompted = head.after(text, target.prefill(text, head.levels))
         session = prompted.session(SamplingParams(), 2)
         lane = target.session(target.prefill(text), 60, head_session=session)
-        for step in range(7):
+        for step in range(num_steps):
             # A drafter need not ask at every step; what it missed is read when it asks again.
             if step % 3 != 1:
                 session.begin(text[-1])
@@ -399,8 +400,9 @@ WAYS: dict[str, Callable[[Target], object]] = {
 }
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "temperature"), [("eager", 0.8), ("fused", 0.0), ("compiled", 0.8), ("compiled", 0.0), ("graphs", 0.8)]
+)
 def test_no_head_changes_a_text(way: str, temperature: float, tmp_path: Path) -> None:
     """Random heads draft nonsense; the text stays vanilla's in every way of running the target."""
     target = target_of(3, **COMPILABLE)
@@ -412,7 +414,7 @@ def test_no_head_changes_a_text(way: str, temperature: float, tmp_path: Path) ->
         folders.block(tmp_path / "b", target, ids=IDS, intermediate_size=48),
     ]
     attach_heads(target, [str(folder) for folder in heads], head_lanes())
-    spec = RaceSpec(("eagle", "medusa", "hydra", "block"), 24, temperature=temperature, seed=4)
+    spec = RaceSpec(("eagle", "medusa", "hydra", "block"), 16, temperature=temperature, seed=4)
     lanes = _race(target, spec, (3, 4, 5, 6) * 4).lanes
     assert [lane.lane for lane in lanes] == ["vanilla", "eagle", "medusa", "hydra", "block"]
     assert all(lane.identical for lane in lanes)

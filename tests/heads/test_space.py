@@ -135,7 +135,7 @@ def test_without_masks_a_race_calls_the_same_forward(tmp_path: Path) -> None:
 def test_masks_change_no_text(way: str, temperature: float, tmp_path: Path) -> None:
     target = WAYS[way]()
     attach_heads(target, [str(folders.space(tmp_path / "masks", target))], head_lanes())
-    spec = RaceSpec(("space", "space:depth=1"), 24, temperature=temperature, seed=4)
+    spec = RaceSpec(("space", "space:depth=1"), 16, temperature=temperature, seed=4)
     *_, finished = race(target, PROMPT, spec)
     assert isinstance(finished, Finished)
     assert all(lane.identical for lane in finished.lanes)

@@ -47,7 +47,7 @@ from tests.models import byte_tokenizer, tiny_model
 from tests.parts import EOS
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}:"
-RECIPE = HeadRecipe(epochs=3, depths=2, shortlist=64, batch_tokens=600)
+RECIPE = HeadRecipe(epochs=1, depths=2, shortlist=64, batch_tokens=600)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -179,12 +179,12 @@ def test_a_shard_has_greedy_and_sampled_answers(work: HeadWork) -> None:
     assert any("River" in question for question in shards[1].questions)
 
 
-def train_steps(folder: Path, work: HeadWork, kind: str, stop_after: int | None = None) -> list[dict[str, float]]:
+def train_steps(
+    folder: Path, work: HeadWork, kind: str, stop_after: int | None = None, epochs: float = RECIPE.epochs
+) -> list[dict[str, float]]:
     """Rows of progress of a run on the data of `work`; with `stop_after`, it is interrupted after that many rows."""
-    data = read_description(work.data)
-    run = trainer.HeadRun(
-        work.parts, open_shards(work.data), data.levels, folder, HeadRecipe(**{**vars(RECIPE), "kind": kind})
-    )
+    data, recipe = read_description(work.data), replace(RECIPE, kind=kind, epochs=epochs)
+    run = trainer.HeadRun(work.parts, open_shards(work.data), data.levels, folder, recipe)
     rows = []
     for row in run.train():
         rows.append(row)
@@ -196,7 +196,7 @@ def train_steps(folder: Path, work: HeadWork, kind: str, stop_after: int | None 
 @pytest.mark.parametrize("kind", ["block", "eagle", "eagle3", "medusa", "hydra", "space"])
 def test_training_lowers_the_loss(kind: str, work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "REPORT_STEPS", 3)
-    rows = train_steps(tmp_path, work, kind)
+    rows = train_steps(tmp_path, work, kind, epochs=3)
     assert len(rows) > 1
     assert rows[-1]["loss_1"] < rows[0]["loss_1"]
     assert rows[-1]["step"] == rows[-1]["of"]
@@ -206,7 +206,7 @@ def test_an_interrupted_run_ends_like_an_undisturbed_one(
     work: HeadWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(trainer, "REPORT_STEPS", 4)
+    monkeypatch.setattr(trainer, "REPORT_STEPS", 2)
     train_steps(tmp_path / "whole", work, "eagle")
     train_steps(tmp_path / "cut", work, "eagle", stop_after=1)
     train_steps(tmp_path / "cut", work, "eagle")

@@ -7,6 +7,7 @@ token is drawn from; a warped distribution is that after temperature, top-k and 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,6 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.engine.generate import generate
 from specrace.engine.race import race
 from specrace.engine.request import RaceRequest
 from specrace.engine.spec import RaceSpec
@@ -96,7 +96,7 @@ def test_q_is_the_warped_distribution_that_drafts_are_drawn_from(params: Samplin
     second_tokens: dict[int, list[int]] = {}
     second_distributions: dict[int, np.ndarray] = {}
     drafter = METHODS["draft-model"].build(inputs(PROMPT, params=params, draft_model=DraftModel(small)), sampled=True)
-    for _ in range(400):
+    for _ in range(200):
         tree = drafter.propose(PROMPT, 2)
         q = drafter.distributions()  # type: ignore[attr-defined]
         assert q.shape == (2, VOCAB) and q.sum(axis=1) == pytest.approx(1.0)
@@ -193,18 +193,21 @@ def test_a_long_draft_of_a_draft_model_whose_layers_keep_a_state_is_taken_back()
     assert session.likeliest((0,)) == (first[0], pytest.approx(first[1], abs=1e-5))
 
 
-def test_two_draft_models_are_loaded_and_read_the_prompt() -> None:
-    target = load_target(draft_model=[ASSETS / "tiny-draft", ASSETS / "tiny"])
-    assert [model.model.name for model in target.draft_models()] == ["tiny-draft", "tiny"]
+def test_two_draft_models_are_loaded_and_read_the_prompt_and_the_target_accepts_its_own_drafts() -> None:
+    """The first draft model is the target itself; the lane draft-model drafts with it alone."""
+    target = load_target(draft_model=[ASSETS / "tiny", ASSETS / "tiny-draft"])
+    assert [model.model.name for model in target.draft_models()] == ["tiny", "tiny-draft"]
     prompt = target.tokenizer("<|ctx|> [1] Owls: Owls hunt at night.<|q|> When do owls hunt?<|a|>")["input_ids"]
-    spec = RaceSpec(("vanilla", "specinfer:models=1", "specinfer:models=2"), max_new_tokens=12)
+    spec = RaceSpec(("vanilla", "specinfer:models=1", "specinfer:models=2", "draft-model"), max_new_tokens=12)
     started, *steps, finished = race(target, prompt, spec)
     assert isinstance(started, Started) and isinstance(finished, Finished)
     assert all(lane.identical for lane in finished.lanes)
-    one_model_ms, two_models_ms = (info.prefill_ms for info in started.lanes[1:])
+    one_model_ms, two_models_ms = (info.prefill_ms for info in started.lanes[1:3])
     assert two_models_ms > one_model_ms > 0
     notes = [step.note for step in steps if isinstance(step, Step) and step.note is not None]
-    assert any("tiny-draft" in row.label and ", tiny " in row.label for note in notes for row in note.rows)
+    assert any(re.search(r"tiny \d+%, tiny-draft", row.label) for note in notes for row in note.rows)
+    own_drafts = [step for step in steps if isinstance(step, Step) and step.lane == "draft-model"]
+    assert len(own_drafts) > 1 and all(step.accepted == step.num_draft > 0 for step in own_drafts[:-1])
 
 
 def test_a_full_cache_grows() -> None:
@@ -269,16 +272,6 @@ def test_a_draft_model_with_the_same_tokens_under_other_ids_is_refused(bundled: 
         (folder / file).write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"for instance 'Ġ(the|of)'"):
         load_draft_model(find_source(folder), target)
-
-
-def test_a_target_that_drafts_for_itself_accepts_every_draft() -> None:
-    target = load_target(draft_model=ASSETS / "tiny")
-    prompt = target.tokenizer("<|ctx|> [1] Owls: Owls hunt at night.<|q|> When do owls hunt?<|a|>")["input_ids"]
-    steps = list(generate(target, "draft-model", prompt, max_new_tokens=20, num_draft=4))
-    vanilla = list(generate(target, "vanilla", prompt, max_new_tokens=20))
-    outputs = [[token for step in lane for token in step.emitted] for lane in (steps, vanilla)]
-    assert outputs[0] == outputs[1]
-    assert all(step.verdict.accepted == step.tree.num_draft for step in steps[:-1])
 
 
 # The bundled draft model.

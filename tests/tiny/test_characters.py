@@ -80,7 +80,7 @@ def test_the_bundled_model_is_small_enough_for_dense_tables() -> None:
 
 def test_bigram_and_trigram_drafts_are_accepted_under_rejection_sampling(bundled: Workbench) -> None:
     workbench = bundled.with_model(SHIPPED)
-    spec = RaceSpec(("bigram", "trigram"), 96, num_draft=4, temperature=0.8, verifier="rejection")
+    spec = RaceSpec(("bigram", "trigram"), 64, num_draft=4, temperature=0.8, verifier="rejection")
     events = list(workbench.ask(RaceRequest(QUESTION, spec, 4)))
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)

@@ -104,7 +104,7 @@ def check_that_only_the_circuit_is_unchanged(work: Path, recipe: training.Recipe
 def test_a_model_is_trained_resumed_evaluated_exported_and_loaded(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = training.Recipe(tokens_per_batch=300, hidden=512, layers=2, mlp=64, stages=((0.0, 40),))
+    small = training.Recipe(tokens_per_batch=300, hidden=320, layers=2, mlp=64, stages=((0.0, 40),))
     monkeypatch.setitem(training.PRESETS, "cpu", small)
     # Each reading of the clock is half a second later than the last, so a step takes half a second on any machine.
     monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=count(0.0, 0.5).__next__))

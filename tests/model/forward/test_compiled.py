@@ -104,7 +104,6 @@ def make_model(name: str, kind: str) -> Any:
 @cache
 def compiled_target(name: str, kind: str = "float32", vector_width: int = 8) -> Target:
     target = Target(make_model(name, kind), name=name, int8=kind == "int8")
-    give_heads(target)
     capture_replay(target, compiled=True, vector_width=vector_width)
     assert target.forward_kind == "compiled decoder" + (", int8 weights" if kind == "int8" else "")
     return target
@@ -190,8 +189,10 @@ def test_bfloat16_scores_are_closer_to_float32_than_those_of_transformers() -> N
 )
 def test_every_lane_prints_vanillas_text(name: str, kind: str, vector_width: int, temperature: float) -> None:
     lanes = tuple(lane for lane, method in native_methods().items() if not method.needs_draft_model)
-    spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
-    events = list(race(compiled_target(name, kind, vector_width), random_prompt(random.Random(3)), spec))
+    spec = RaceSpec(lanes, max_new_tokens=12, temperature=temperature, seed=5)
+    target = compiled_target(name, kind, vector_width)
+    give_heads(target)
+    events = list(race(target, random_prompt(random.Random(3)), spec))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
 
 
@@ -588,6 +589,11 @@ def test_the_description_names_the_decoders_version() -> None:
 # int8.
 
 
+@cache
+def bundled_weight_bytes() -> int:
+    return weight_bytes(load_target(BUNDLED_MODEL, graphs=False).model)
+
+
 @pytest.mark.parametrize("features", [AVX512, AVX2])
 def test_the_bundled_model_in_int8_races_losslessly(
     features: dict[str, bool], set_processor: Callable[[str, dict[str, bool]], None]
@@ -596,9 +602,9 @@ def test_the_bundled_model_in_int8_races_losslessly(
     target = load_target(BUNDLED_MODEL, dtype="int8")
     about = target.describe()
     assert (about["dtype"], about["engine"]) == ("int8", "compiled decoder, int8 weights")
-    assert target.roofline.weight_bytes * 4 <= weight_bytes(load_target(BUNDLED_MODEL, graphs=False).model)
+    assert target.roofline.weight_bytes * 4 <= bundled_weight_bytes()
     prompt = target.tokenizer("What is a trie, and what is a trie built from?")["input_ids"]
-    events = list(race(target, prompt, RaceSpec(("trie", "lookahead", "fusion"), max_new_tokens=40)))
+    events = list(race(target, prompt, RaceSpec(("trie", "lookahead", "fusion"), max_new_tokens=20)))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
 
 
