@@ -142,7 +142,7 @@ def test_a_row_in_a_tree_is_bit_identical_to_the_row_alone(
     text = list(random_prompt(rng))
     with torch_threads(threads):
         tree_store, chain_store = (target.prefill(text).store.clone(400) for _ in range(2))
-        for size in (1, 5, 2, 9, 30, 3):
+        for size in (1, 9, 2, 30):
             tree = random_tree(rng, text[-1], size)
             logits = target.logits(tree_store, tree)
             path = tree.path_to(rng.randrange(len(tree)))
