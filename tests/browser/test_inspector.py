@@ -159,6 +159,7 @@ def test_a_tree_of_many_nodes_is_cut_and_the_page_says_so(page: Page, races: dic
         }""",
         {**row, "emitted": row["emitted"][:1], "texts": row["texts"][:1]},
     )
+    run_clock(page, DRAWS_WITHIN_MS)
     expect(page.locator(".more-nodes")).to_have_text("+28 more nodes")
     tree = page.locator(".tree")
     fades = "({ style }) => ['left', 'right'].map((edge) => parseFloat(style.getPropertyValue(`--fade-${edge}`)) > 0)"
