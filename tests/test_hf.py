@@ -40,7 +40,7 @@ from tests.heads import folders
 from tests.parts import CopyingModel
 
 NEW_TOKENS = 16
-NUM_PROMPTS = 8
+NUM_PROMPTS = 4
 Generate = Callable[..., Any]
 
 
@@ -107,12 +107,16 @@ def test_outputs_equal_those_of_greedy_generate(our_generate: Generate, prompts:
     )
 
 
+@pytest.fixture(scope="module")
+def smaller() -> Target:
+    """A target with the vocabulary and the context of the bundled model, for which it drafts."""
+    return Target(random_model(vocab_size=4160, max_position_embeddings=2048, num_hidden_layers=1))
+
+
 @pytest.mark.parametrize("method", native_methods())
 def test_every_method_prints_the_output_of_greedy_generate(
-    model: Any, our_generate: Generate, prompts: Rows, greedy_outputs: Rows, method: str, tmp_path: Path
+    model: Any, our_generate: Generate, prompts: Rows, greedy_outputs: Rows, smaller: Target, method: str, tmp_path: Path
 ) -> None:
-    # With the vocabulary and the context of the bundled model, for which it drafts.
-    smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
     writers = {
         "block": folders.block,
         "eagle": folders.eagle_one,
@@ -123,8 +127,8 @@ def test_every_method_prints_the_output_of_greedy_generate(
     write = writers.get(METHODS[method].needs_head)
     head = write and write(tmp_path / "head", Target(model))
     values = {"method": method, "draft_model": DraftModel(smaller), "head": head}
-    output = our_generate(prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, **values)
-    assert output.tolist() == greedy_outputs[7].tolist()
+    output = our_generate(prompts[3], max_new_tokens=NEW_TOKENS, do_sample=False, **values)
+    assert output.tolist() == greedy_outputs[3].tolist()
     assert output.dtype == torch.int64 and output.is_contiguous()
 
 
@@ -178,7 +182,8 @@ def test_any_token_can_be_the_end_token(
         arguments = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": [token, 3], "pad_token_id": 0}
         output = our_generate(ids, **arguments)[0].tolist()
         assert output == [*ids[0].tolist(), *answer[: answer.index(token) + 1]]
-        assert output == model.generate(ids, **arguments)[0].tolist()
+    # What `generate` does with the last of them: it ends with the end token, too.
+    assert output == model.generate(ids, **arguments)[0].tolist()
 
 
 def test_without_an_end_token_the_text_reaches_its_maximum_length() -> None:
@@ -207,7 +212,7 @@ def test_a_stopping_criterion_sees_and_stops_the_same_texts_as_in_generate(
     model: Any, our_generate: Generate, prompts: Rows
 ) -> None:
     ids = prompts[2]
-    for extra in (1, 2, 3, 5, 8):
+    for extra in (1, 3, 8):
         outcomes = []
         for generate in (model.generate, our_generate):
             criterion = StopAtLength(ids.shape[1] + extra)
@@ -245,7 +250,7 @@ class RecordingStreamer:
 
 
 def test_a_streamer_receives_the_same_as_from_generate(model: Any, our_generate: Generate, prompts: Rows) -> None:
-    ids = prompts[4]
+    ids = prompts[0]
     arguments = {"max_new_tokens": 20, "do_sample": False}
     expected, passed, bound = RecordingStreamer(), RecordingStreamer(), RecordingStreamer()
     model.generate(ids, streamer=expected, **arguments)
@@ -262,13 +267,14 @@ def test_a_streamer_receives_the_same_as_from_generate(model: Any, our_generate:
 
 def test_sampling_is_reproducible_and_every_method_gives_the_same_sample(our_generate: Generate, prompts: Rows) -> None:
     # The bundled model is so sure of its answers that only at a high temperature seeds give different ones.
-    arguments = {"max_new_tokens": 24, "do_sample": True, "temperature": 9.0, "top_p": 0.95, "top_k": 40}
+    arguments = {"max_new_tokens": 12, "do_sample": True, "temperature": 9.0, "top_p": 0.95, "top_k": 40}
 
     def sample(seed: int | None, method: str = "trie") -> list[int]:
-        return our_generate(prompts[5], seed=seed, method=method, **arguments)[0].tolist()
+        return our_generate(prompts[1], seed=seed, method=method, **arguments)[0].tolist()
 
-    assert sample(7) == sample(7) == sample(7, "vanilla") == sample(7, "lookahead")
-    assert len({tuple(sample(seed)) for seed in range(4)}) > 1
+    expected = sample(7)
+    assert expected == sample(7) == sample(7, "vanilla") == sample(7, "lookahead")
+    assert any(sample(seed) != expected for seed in range(2))
     torch.manual_seed(3)
     samples = [sample(None), sample(None)]
     torch.manual_seed(3)
@@ -400,8 +406,8 @@ def test_drafts_shrink_at_the_end_of_the_models_context() -> None:
 
 def test_a_dictionary_is_returned_on_request(our_generate: Generate, prompts: Rows) -> None:
     arguments = {"max_new_tokens": 3, "do_sample": False}
-    output = our_generate(prompts[6], return_dict_in_generate=True, **arguments)
-    assert output.sequences.tolist() == our_generate(prompts[6], **arguments).tolist()
+    output = our_generate(prompts[2], return_dict_in_generate=True, **arguments)
+    assert output.sequences.tolist() == our_generate(prompts[2], **arguments).tolist()
 
 
 def test_training_flags_and_gradients_do_not_change() -> None:

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -103,27 +104,32 @@ def _room(name: str) -> str:
     return ".".join(name.split(".")[2:3])
 
 
-def _inside_functions(tree: ast.Module) -> set[ast.AST]:
+@cache
+def _nodes(name: str) -> list[ast.AST]:
+    return list(ast.walk(MODULES[name]))
+
+
+def _inside_functions(name: str) -> set[ast.AST]:
     functions = [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        node for node in _nodes(name) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     ]
     return {inner for function in functions for inner in ast.walk(function)}
 
 
-def _for_types_only(tree: ast.Module) -> set[ast.AST]:
+def _for_types_only(name: str) -> set[ast.AST]:
     """The nodes under `if TYPE_CHECKING:`, which never run."""
-    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    blocks = [node for node in _nodes(name) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
     return {inner for block in blocks for statement in block.body for inner in ast.walk(statement)}
 
 
+@cache
 def _imports(name: str, *, for_types: bool = False, at_top_only: bool = False) -> set[str]:
     """Dotted names that a module imports, inside functions too; `from a import b` gives `a.b` if that is a module."""
-    tree = MODULES[name]
-    left_out = set() if for_types else _for_types_only(tree)
+    left_out = set() if for_types else _for_types_only(name)
     if at_top_only:
-        left_out |= _inside_functions(tree)
+        left_out |= _inside_functions(name)
     names = set()
-    for node in ast.walk(tree):
+    for node in _nodes(name):
         if node in left_out:
             continue
         if isinstance(node, ast.Import):
