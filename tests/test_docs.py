@@ -10,6 +10,7 @@ import shlex
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -26,6 +27,7 @@ from specrace.core.verify import verify
 from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds
 from specrace.heads import __main__ as heads
+from specrace.lab.plots import drawing
 from specrace.tiny import __main__ as tiny
 from specrace.workbench import Workbench
 from tests.generated_docs import count_words, generate, num_words
@@ -103,6 +105,11 @@ RUN = [command for command in COMMANDS if "-m specrace " in command and not any(
 INLINE = sorted({text for page in PAGES for text in re.findall(r"`([^`\n]*-m specrace [^`\n]*)`", read(page))})
 
 
+# A parser keeps nothing of what it parses.
+parser = cache(main.build_parser)
+text_of = cache(partial(Path.read_text, encoding="utf-8"))
+
+
 def arguments_of(command: str, after: str) -> list[str]:
     """The words of a command that follow the word `after`."""
     words = shlex.split(command, comments=True)
@@ -127,7 +134,7 @@ def test_a_command_can_be_parsed(command: str) -> None:
         assert (ROOT / "Dockerfile").is_file()
         app.parse(words[words.index("specrace") + 1 :] if words[1] == "run" else [])
     elif "specrace" in words:
-        main.build_parser().parse_args(arguments_of(command, "specrace"))
+        parser().parse_args(arguments_of(command, "specrace"))
     elif "specrace.tiny" in words:
         tiny.parser().parse_args(arguments_of(command, "specrace.tiny"))
     elif "specrace.heads" in words:
@@ -152,7 +159,7 @@ def test_a_command_within_a_line_exists(command: str) -> None:
     assert arguments[0] in main.COMMANDS
     if len(arguments) > 1:
         # Exits with an error if the command line is wrong.
-        main.build_parser().parse_args(arguments)
+        parser().parse_args(arguments)
 
 
 def test_every_exception_is_in_the_docs_and_the_main_commands_run() -> None:
@@ -165,12 +172,15 @@ def test_every_exception_is_in_the_docs_and_the_main_commands_run() -> None:
 class LetterEmbedder:
     """Embeds a text by how often it has each letter: enough to choose a passage, and quick to load."""
 
-    name, dim = "letters", 26
+    name, dim, max_text_tokens = "letters", 26, 256
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         counts = [[1.0 + text.lower().count(chr(97 + letter)) for letter in range(26)] for text in texts]
         vectors = np.array(counts, np.float32).reshape(-1, 26)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    def count_weighted_tokens(self, texts: Sequence[str]) -> list[int]:
+        return [len(text) // 4 for text in texts]
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +229,7 @@ def test_a_command_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr("specrace.cli.index.load_embedder", lambda *_, **__: LetterEmbedder())
     for name in ("answers", "race", "bench", "shared.sweeps"):
         monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small_workbench)
     # Of each set of thirty questions, only two are asked.
@@ -226,11 +237,13 @@ def test_a_command_runs(
         short = example_folder / file.name
         short.write_text("".join(file.read_text(encoding="utf-8").splitlines(keepends=True)[:2]), encoding="utf-8")
         monkeypatch.setitem(answers.SETS, name, (short, num_passages))
+    # `tests/paths/test_drawing.py` draws every kind of plot.
+    monkeypatch.setattr(drawing, "draw", lambda *_: {"svg": b"<svg/>", "png": b"PNG"})
     monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay sleeps between its steps
     monkeypatch.setattr("sys.argv", ["specrace"])
     arguments = arguments_of(command, "specrace")
     # argparse uses the last value of a repeated option.
-    arguments += ["--max-new-tokens", "8"] if arguments[0] in ("race", "bench") else []
+    arguments += ["--max-new-tokens", "4"] if arguments[0] in ("race", "bench") else []
     arguments += ["--repetitions", "1"] if arguments[0] == "bench" else []
     assert main.main(arguments) == 0
     printed = capsys.readouterr().out
@@ -258,6 +271,7 @@ PYTHON = [page for page in PAGES if "```python" in read(page) and page.stem != "
 def test_python_runs(page: Path, small_workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page's blocks share a namespace. Methods that a diff on the page adds to the registry are registered."""
     monkeypatch.setattr(specrace, "load_target", lambda: small_workbench.target, raising=False)
+    monkeypatch.setattr("specrace.notebook._open_workbench", lambda *_: small_workbench)
     namespace: dict[str, Any] = {"__name__": page.stem} | (loop_variables() if page == README else {})
     for language, text in fenced(page):
         if language == "python":
@@ -361,7 +375,7 @@ def flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 def test_every_flag_is_documented() -> None:
     text = all_text()
-    flags = set(flags_of(main.build_parser()))
+    flags = set(flags_of(parser()))
     assert {"--model", "--traceback", "--queue"} <= flags
     assert [flag for flag in sorted(flags) if not re.search(rf"(?<![\w-]){flag}(?![\w-])", text)] == []
 
@@ -370,7 +384,7 @@ def test_every_flag_is_documented() -> None:
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Help is only checked when it is printed: argparse reads a percent sign in a help text as a format."""
     with pytest.raises(SystemExit) as exited:
-        main.build_parser().parse_args([command, "--help"])
+        parser().parse_args([command, "--help"])
     assert exited.value.code == 0 and command in capsys.readouterr().out
 
 
@@ -398,5 +412,5 @@ def test_banned_phrases_do_not_come_back(pattern: str) -> None:
     files = [file for name in BANNED_PHRASES[pattern] for file in files_below(name)]
     # Otherwise a wrong name in BANNED_PHRASES would make the test pass.
     assert len(files) > len(PAGES) / 2
-    matching = [str(file.relative_to(ROOT)) for file in files if re.search(pattern, file.read_text(encoding="utf-8"))]
+    matching = [str(file.relative_to(ROOT)) for file in files if re.search(pattern, text_of(file))]
     assert matching == []

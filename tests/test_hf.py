@@ -115,7 +115,13 @@ def smaller() -> Target:
 
 @pytest.mark.parametrize("method", native_methods())
 def test_every_method_prints_the_output_of_greedy_generate(
-    model: Any, our_generate: Generate, prompts: Rows, greedy_outputs: Rows, smaller: Target, method: str, tmp_path: Path
+    model: Any,
+    our_generate: Generate,
+    prompts: Rows,
+    greedy_outputs: Rows,
+    smaller: Target,
+    method: str,
+    tmp_path: Path,
 ) -> None:
     writers = {
         "block": folders.block,
@@ -127,8 +133,8 @@ def test_every_method_prints_the_output_of_greedy_generate(
     write = writers.get(METHODS[method].needs_head)
     head = write and write(tmp_path / "head", Target(model))
     values = {"method": method, "draft_model": DraftModel(smaller), "head": head}
-    output = our_generate(prompts[3], max_new_tokens=NEW_TOKENS, do_sample=False, **values)
-    assert output.tolist() == greedy_outputs[3].tolist()
+    output = our_generate(prompts[3], max_new_tokens=8, do_sample=False, **values)
+    assert output.tolist() == greedy_outputs[3][:, : prompts[3].shape[1] + 8].tolist()
     assert output.dtype == torch.int64 and output.is_contiguous()
 
 
@@ -283,7 +289,7 @@ def test_sampling_is_reproducible_and_every_method_gives_the_same_sample(our_gen
 
 def test_samples_are_distributed_as_in_generate() -> None:
     """With temperature, top-k and top-p, the first token has the frequencies that it has in `generate`."""
-    model, draws = random_model(), 200
+    model, draws = random_model(), 100
     ids = torch.tensor([[3, 4, 5]])
     arguments = {
         "max_new_tokens": 1,

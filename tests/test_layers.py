@@ -110,9 +110,7 @@ def _nodes(name: str) -> list[ast.AST]:
 
 
 def _inside_functions(name: str) -> set[ast.AST]:
-    functions = [
-        node for node in _nodes(name) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    ]
+    functions = [node for node in _nodes(name) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
     return {inner for function in functions for inner in ast.walk(function)}
 
 

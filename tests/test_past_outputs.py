@@ -124,9 +124,7 @@ def test_generate_drafts_from_past_outputs(method: str) -> None:
     assert text == text_after_itself == text_after_others and num_steps_after_itself < num_steps
 
 
-def test_the_flag_keep_outputs_makes_the_page_keep_answers(
-    bundled: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_flag_keep_outputs_makes_the_page_keep_answers(bundled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"load_choice": bundled.target, "load_embedder": bundled.embedder, "open_index": bundled.retriever.index}
     for name, part in parts.items():
         monkeypatch.setattr(f"specrace.workbench.{name}", lambda *_, part=part, **__: part)

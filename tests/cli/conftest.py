@@ -22,6 +22,7 @@ from specrace.model.weights.source import ModelChoice
 from specrace.retrieval.documents import Document
 from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.token_limits import TokenLimit
+from specrace.workbench import Workbench
 from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +82,15 @@ def shared_models() -> Iterator[None]:
         for name, load in LOADERS.items():
             patch.setattr(workbench, name, load)
         yield
+
+
+@pytest.fixture(scope="session")
+def bundled(cache_folder: Path) -> Workbench:  # noqa: ARG001  the cache holds the documents' vectors
+    """The bundled model on the bundled documents, shared with the commands; no test may change it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, load in LOADERS.items():
+            patch.setattr(workbench, name, load)
+        return Workbench.open()
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from specrace.answers import Answer, make_answer, prepare, summarise
+from specrace.cli.main import main
 from specrace.cli.shared.servers import decoder
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
@@ -64,12 +67,21 @@ def test_thoughts_are_kept_apart_from_the_answer_and_count_as_output(
     assert answer.as_json()["thoughts"] == answer.thoughts
 
 
-def test_answers_are_made_with_passages_and_without_them(call_main, tmp_path: Path) -> None:
-    questions, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict]:
+    """Two questions, the saved answers to them, and what the command printed."""
+    folder = tmp_path_factory.mktemp("answers")
+    questions, saved = folder / "two.jsonl", folder / "saved.jsonl"
     questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
-    done = call_main("answers", "--questions", questions, "--json", "--save-transcripts", saved)
-    assert (done.returncode, done.stderr) == (0, "")
-    result = json.loads(done.stdout)
+    output, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(output), redirect_stderr(errors):
+        code = main(["answers", "--questions", str(questions), "--json", "--save-transcripts", str(saved)])
+    assert (code, errors.getvalue()) == (0, "")
+    return questions, saved, json.loads(output.getvalue())
+
+
+def test_answers_are_made_with_passages_and_without_them(call_main, answered: tuple[Path, Path, dict]) -> None:
+    questions, saved, result = answered
     assert (result["stops"], result["loops"], result["model"]) == (1.0, 0.0, "tiny")
     grounded = [answer["grounded"] >= GROUNDED for answer in result["answers"]]
     assert result["grounded"] == sum(grounded) / 2
@@ -116,14 +128,15 @@ def test_the_error_names_the_question_that_does_not_fit_the_context(bundled: Wor
         )
 
 
-def test_a_server_answers_and_its_counts_reach_score_and_recommend(call_main, tmp_path: Path) -> None:
-    questions, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
-    questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
+def test_a_server_answers_and_its_counts_reach_score_and_recommend(
+    call_main, answered: tuple[Path, Path, dict], tmp_path: Path
+) -> None:
+    questions, _, without_server = answered
+    saved = tmp_path / "saved.jsonl"
     target = Workbench.open().target
     ngram = {"num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
     completions = vllm_answering(target, decoder(target), "vllm-ngram", **ngram)
     arguments = ("answers", "--questions", questions, "--json", "--save-transcripts", saved)
-    without_server = json.loads(call_main(*arguments).stdout)
     with serving(vllm_routes(completions)) as address:
         done = call_main(*arguments, "--server", f"tested={address.url}")
     assert (done.returncode, done.stderr) == (0, "")

@@ -21,9 +21,9 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.files import write_atomically
 from specrace.engine.lane_name import method_of
 from specrace.engine.spec import RaceSpec
-from specrace.lab.bench.calibrate import calibrate
+from specrace.lab.bench import calibrate as calibrating
 from specrace.lab.bench.llama_cpp import write_gguf
-from specrace.model.loading import load_target
+from specrace.workbench import Workbench
 from tests.models import write_zero_gguf
 
 FIELDS = {
@@ -38,13 +38,15 @@ def bench_cache(
 ) -> Iterator[None]:
     """A cache folder of its own, so that the cost curves measured here change no other test's draft sizes.
 
-    Only embedded passages are shared with other tests. Curves are measured in one round, to save time.
+    Only embedded passages are shared with other tests. Curves are measured quickly: three sizes, once.
     """
     folder = tmp_path_factory.getbasetemp() / "cache"
     bench_folder, shared = folder / "specrace", cache_folder / "specrace"
     copy_passages(shared, bench_folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    monkeypatch.setattr("specrace.lab.bench.calibrate.calibrate", partial(calibrate, rounds=1))
+    monkeypatch.setattr(calibrating, "calibrate", partial(calibrating.calibrate, rounds=1))
+    monkeypatch.setattr(calibrating, "measure", partial(calibrating.measure, rows=(1, 4, 64), contexts=(32,)))
+    monkeypatch.setattr(calibrating, "WARM_UP_ROUNDS", 0)
     yield
     copy_passages(bench_folder, shared)
 
@@ -73,7 +75,7 @@ def test_json_and_files_have_the_same_results(tmp_path: Path, capsys: pytest.Cap
     )
     code, out, err = run(
         capsys, "--prompts", str(prompts), "--peers", "transformers,transformers-pld", "--repetitions", "1",
-        "--max-new-tokens", "8", "--json", "--out", str(tmp_path / "out"),
+        "--max-new-tokens", "4", "--json", "--out", str(tmp_path / "out"),
     )  # fmt: skip
     assert (code, err) == (0, "")
     result: dict[str, Any] = json.loads(out)
@@ -103,7 +105,7 @@ def test_forget_outputs_is_recorded_and_a_draft_model_is_used(
     prompts.write_text('{"prompt_ids": [5, 6, 7, 5, 6]}\n{"prompt_ids": [5, 6, 7, 5, 6, 8]}\n')
     code, out, _ = run(
         capsys, "--prompts", str(prompts), "--lanes", "draft-model,fusion", "--repetitions", "1", "--json",
-        "--max-new-tokens", "12", "--num-draft", "4", "--forget-outputs", "--draft-model", str(BUNDLED_MODEL),
+        "--max-new-tokens", "8", "--num-draft", "4", "--forget-outputs", "--draft-model", str(BUNDLED_MODEL),
         "--out", str(tmp_path),
     )  # fmt: skip
     result = json.loads(out)
@@ -241,12 +243,12 @@ def test_shipped_results_contain_no_absolute_paths() -> None:
 
 def test_llama_cpp_is_a_peer_and_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """llama.cpp runs the weights of the bundled model, which have biases."""
-    target, source, weights = load_target(), tmp_path / "source.gguf", tmp_path / "weights.gguf"
+    target, source, weights = Workbench.open().target, tmp_path / "source.gguf", tmp_path / "weights.gguf"
     write_zero_gguf(target, source)
     write_gguf(target, source, "f32", weights)
     question = tmp_path / "one.jsonl"
     question.write_text('{"question": "What is the n-gram trie built from?"}\n')
-    arguments = ["--prompts", str(question), "--repetitions", "1", "--max-new-tokens", "24", "--lanes", "prompt-lookup"]
+    arguments = ["--prompts", str(question), "--repetitions", "1", "--max-new-tokens", "12", "--lanes", "prompt-lookup"]
     arguments += ["--option", "prompt-lookup.longest=2"]
     arguments += ["--peers", "llama-cpp,llama-cpp-ngram-simple", "--peer-weights", str(weights)]
     capfd.readouterr()

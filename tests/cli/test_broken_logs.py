@@ -127,7 +127,7 @@ def check_random_logs(count: int) -> None:
 
 def test_broken_lines_are_counted_or_refused_in_one_sentence(monkeypatch: Any) -> None:
     monkeypatch.setattr("specrace.cli.shared.opening.load_tokenizer", lambda _: tokenizer())
-    check_random_logs(150)
+    check_random_logs(100)
 
 
 if __name__ == "__main__":

@@ -54,12 +54,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(0.8, seed=2)])
 def test_filling_trees_to_cheaper_sizes_does_not_change_the_text(params: SamplingParams) -> None:
     target = small_target()
-    for name in ("trie", "recycling", "trigram", "suffix"):
-        spec = RaceSpec((name,), max_new_tokens=24, num_draft=3, temperature=params.temperature, seed=params.seed)
-        *_, without_curve = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
-        *_, with_curve = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
-        assert isinstance(without_curve, Finished) and isinstance(with_curve, Finished)
-        unfilled, filled = without_curve.lanes[1], with_curve.lanes[1]
+    lanes = ("trie", "recycling", "trigram", "suffix")
+    spec = RaceSpec(lanes, max_new_tokens=24, num_draft=3, temperature=params.temperature, seed=params.seed)
+    *_, without_curve = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
+    *_, with_curve = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
+    assert isinstance(without_curve, Finished) and isinstance(with_curve, Finished)
+    assert len(with_curve.lanes) == 1 + len(lanes)
+    for unfilled, filled in zip(without_curve.lanes[1:], with_curve.lanes[1:], strict=True):
         assert filled.identical and (filled.steps, filled.text) == (unfilled.steps, unfilled.text)
 
 
@@ -71,8 +72,11 @@ def test_a_curve_describes_the_model_and_the_measurement() -> None:
     assert {"dtype", "device", "threads", "versions", "date"} <= set(curve.about)
 
 
-def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_calibrate_from_the_command_line(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The command prints only JSON on standard output, and writes a file for `score` and the cache for races."""
+    monkeypatch.setattr(calibrating, "WARM_UP_ROUNDS", 0)
     out = tmp_path / "out.json"
     assert main(["calibrate", "--rounds", "1", "--json", "--out", str(out)]) == 0
     result = json.loads(capfd.readouterr().out)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from specrace import load_target
 from specrace.core.events import Finished, Started
 from specrace.views.recording_check import read_recording
+from specrace.workbench import Workbench
 from tests.servers.replies import serving, vllm_answering, vllm_routes
 
 FIELDS = {
@@ -56,7 +56,7 @@ def test_replay_without_json_prints_the_table(call_main, recorded_race) -> None:
 
 def test_a_race_is_repeated_and_saved_with_its_range(call_main, tmp_path: Path) -> None:
     file = tmp_path / "race.jsonl"
-    settings = ("--lanes", "trie", "--max-new-tokens", "16", "--repeat", "3", "--save", file, "--json")
+    settings = ("--lanes", "trie", "--max-new-tokens", "8", "--repeat", "3", "--save", file, "--json")
     done = call_main("race", "Why does bread rise?", *settings)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -196,13 +196,13 @@ def test_save_without_msgspec_is_refused_before_the_race(call_main, tmp_path, mo
 
 def test_a_server_races_beside_our_lanes_and_replays_without_it(call_main, tmp_path: Path) -> None:
     """The server speaks vLLM's protocol and decodes with our target and the twin of vLLM's n-gram drafter."""
-    target, file = load_target(), tmp_path / "race.jsonl"
+    target, file = Workbench.open().target, tmp_path / "race.jsonl"
 
     def decode(tokens: Sequence[int]) -> str:
         return str(target.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     answer = vllm_answering(target, decode, prompt_lookup_min=2, prompt_lookup_max=4)
-    settings = ("--lanes", "trie", "--max-new-tokens", "24", "--save", file)
+    settings = ("--lanes", "trie", "--max-new-tokens", "16", "--save", file)
     with serving(vllm_routes(answer)) as address:
         servers = ("--server", f"fast={address.url}", "--server", f"slow={address.url}/nowhere")
         done = call_main("race", "Why does bread rise?", *settings, *servers, "--json")

@@ -71,7 +71,9 @@ def test_quick_gives_the_recommendation_of_the_full_grid(call_main: Run, log: Pa
     assert all(quick["exports"].values())
 
 
-def test_the_page_gives_the_recommendation_of_quick(call_main: Run, log: Path) -> None:
+def test_the_page_gives_the_recommendation_of_quick(call_main: Run, tmp_path: Path) -> None:
+    # More requests than `--quick` tries first.
+    log = write_log(tmp_path / "log.jsonl", mostly_copying(20))
     by_engine = {engine["engine"]: engine for engine in advise(log)["engines"]}
     for engine in ("vllm", "transformers"):
         done = json.loads(call_main("recommend", log, "--quick", "--engine", engine, "--json").stdout)

@@ -67,7 +67,7 @@ def groups(call_main: Run, *arguments: object) -> list[dict[str, Any]]:
 def test_a_killed_sweep_resumes_without_losing_or_repeating_cells(call_main: Run, log: Path, tmp_path: Path) -> None:
     expected = groups(call_main, log, *GRID, "--by", "category")
     out = tmp_path / "out"
-    for num_cells in (0, 4, 5):
+    for num_cells in (0, 9):
         command = [sys.executable, "-c", KILLED_SWEEP, str(num_cells), "sweep", log, *GRID, "--out", out, "--resume"]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)

@@ -37,6 +37,7 @@ USUAL = (
     (prepare, "WARM_UP_S", prepare.WARM_UP_S),
     (pace, "PROBE_EVERY", pace.PROBE_EVERY),
     (pace, "UNUSUAL", pace.UNUSUAL),
+    (pace, "WINDOW", pace.WINDOW),
 )
 
 
