@@ -42,11 +42,11 @@ def test_p_is_the_targets_probability_at_that_position() -> None:
 def test_two_tokens_of_a_lane_are_distributed_as_in_ancestral_sampling() -> None:
     small = tiny_target("llama", seed=3, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
     smaller = tiny_target("gpt2", seed=1, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
-    # Replayed forwards take less time, and 900 texts are decoded.
+    # Replayed forwards take less time, and 500 texts are decoded.
     for target in (small, smaller):
         capture_replay(target, packed=False)
         assert target.replay is not None
-    params, count, prefix = SamplingParams(0.7, top_p=0.95), 900, small.prefill(PROMPT)
+    params, count, prefix = SamplingParams(0.7, top_p=0.95), 500, small.prefill(PROMPT)
     drafting, expected = DraftModel(smaller), joint_distribution(small, params)
     counts = np.zeros_like(expected)
     for seed in range(count):
@@ -60,7 +60,7 @@ def test_two_tokens_of_a_lane_are_distributed_as_in_ancestral_sampling() -> None
     # The mean total variation distance between the frequencies of `count` fair draws and the target's distribution.
     fair_distance = np.sqrt(2 * expected * (1 - expected) / np.pi / count).sum() / 2
     # A lane that redraws from all of p after a rejection is off by 0.12 or more; one that accepts every token, by 0.7.
-    assert np.abs(counts / count - expected).sum() / 2 < 1.7 * fair_distance < 0.07
+    assert np.abs(counts / count - expected).sum() / 2 < 1.7 * fair_distance < 0.1
 
 
 def joint_distribution(target: Target, params: SamplingParams) -> np.ndarray:
