@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.client
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -23,9 +24,11 @@ import pytest
 from starlette.applications import Starlette
 
 from specrace.cli import app as app_command
+from specrace.core.bundled import RECORDINGS
 from specrace.core.events import Event
 from specrace.ui import serve
 from specrace.ui.helper import gallery
+from specrace.ui.helper import process as helper_process
 from specrace.ui.races.worker import Worker
 from specrace.ui.server.guard import Hosts
 from specrace.ui.server.http_server import Server, open_sockets, run
@@ -33,8 +36,16 @@ from tests.ui.races.test_stream import endless_race
 from tests.ui.waiting import LONG_S
 
 LANES = ["vanilla", "trie"]
-# Read the bundled recordings once, not each time a server starts.
-GALLERY = functools.cache(gallery.Gallery.in_folder)
+# Helper processes are forked from one that has imported what they need; `tests/ui/helper/test_process.py` spawns them.
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(["specrace.ui.helper.process"])
+
+
+@functools.cache
+def small_gallery(folder: Path) -> gallery.Gallery:
+    """The gallery with one bundled recording, read once: reading all of them takes a second."""
+    assert folder == RECORDINGS
+    return gallery.Gallery([RECORDINGS / "tides.jsonl"])
 
 
 class FakeWorkbench:
@@ -196,7 +207,8 @@ def serving(*arguments: str, workbench: FakeWorkbench | None = None) -> Iterator
         patch.setenv("GRADIO_TEMP_DIR", folder)
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
         patch.setattr(serve, "loader", lambda _: lambda _report: workbench)
-        patch.setattr(gallery.Gallery, "in_folder", GALLERY)
+        patch.setattr(gallery.Gallery, "in_folder", small_gallery)
+        patch.setattr(helper_process, "multiprocessing", SimpleNamespace(get_context=lambda _spawn: FORKING))
         sockets = open_sockets("127.0.0.1", None)
         app, worker, end_work = serve.build_app(config, Hosts(allowed=config.allowed_hosts))
         assert worker is not None
@@ -217,6 +229,7 @@ def main() -> int:
     # SIGINT stays ignored if the tests were started in a shell's background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     serve.loader = lambda _: lambda _report: FakeWorkbench()  # type: ignore[assignment, return-value]
+    gallery.Gallery.in_folder = small_gallery  # type: ignore[assignment, method-assign]
     return app_command.main(["--model", "tiny", *sys.argv[1:]])
 
 

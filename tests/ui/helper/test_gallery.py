@@ -18,8 +18,13 @@ RECORDINGS = Path(__file__).resolve().parents[3] / "assets" / "recordings"
 FILES = sorted(RECORDINGS.glob("*.jsonl"))
 
 
-def test_each_bundled_recording_has_a_card_that_names_its_machine() -> None:
-    gallery = Gallery.in_folder(RECORDINGS)
+@pytest.fixture(scope="module")
+def gallery() -> Gallery:
+    """The gallery of the bundled recordings."""
+    return Gallery.in_folder(RECORDINGS)
+
+
+def test_each_bundled_recording_has_a_card_that_names_its_machine(gallery: Gallery) -> None:
     assert sorted(card.name for card in gallery.cards) == [file.stem for file in FILES]
     sizes = [card.parameters for card in gallery.cards]
     assert sizes == sorted(sizes, reverse=True), "the largest models first"
@@ -33,8 +38,7 @@ def test_recordings_can_keep_the_order_of_their_files() -> None:
     assert [card.name for card in Gallery(files, in_order=True).cards] == ["tides", "smollm2-copying"]
 
 
-def test_recordings_are_found_by_name_not_by_path() -> None:
-    gallery = Gallery.in_folder(RECORDINGS)
+def test_recordings_are_found_by_name_not_by_path(gallery: Gallery) -> None:
     reel = json.loads(str(gallery.play_recorded(FILES[0].stem).reel))
     assert reel["steps"] and reel["results"]
     for name in ("ghost", "../tiny/config", str(FILES[0]), "", None, ["x"], {"a": 1}, 7):

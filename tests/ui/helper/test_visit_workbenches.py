@@ -74,9 +74,10 @@ def test_a_visit_is_reindexed_only_when_its_documents_change(tmp_path: Path, ser
 
 
 def test_an_upload_is_embedded_in_batches_and_embedding_may_stop_after_any_batch(
-    tmp_path: Path, server_workbench: Workbench
+    tmp_path: Path, server_workbench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped race requests no further batch; indexing again embeds all of them."""
+    monkeypatch.setattr(visit_workbenches, "BATCH_SIZE", 3)
     batch_sizes: list[int] = []
 
     def embed(texts: list[str]) -> Any:
@@ -85,15 +86,15 @@ def test_an_upload_is_embedded_in_batches_and_embedding_may_stop_after_any_batch
 
     embedder: Any = SimpleNamespace(embed=embed)
     counting_workbench, workbenches = replace(server_workbench, embedder=embedder), make_workbenches()
-    file = write_file(tmp_path, "many.txt", "\n\n".join(f"Fact {number}. " + "word " * 100 for number in range(70)))
+    file = write_file(tmp_path, "many.txt", "\n\n".join(f"Fact {number}. " + "word " * 100 for number in range(7)))
     opening = workbenches.open("visit", counting_workbench, workbenches.read("visit", [file]))
-    assert next(opening) == "Indexing your documents: 0 of 70 passages …" and batch_sizes == []
-    assert next(opening) == "Indexing your documents: 32 of 70 passages …" and batch_sizes == [32]
+    assert next(opening) == "Indexing your documents: 0 of 7 passages …" and batch_sizes == []
+    assert next(opening) == "Indexing your documents: 3 of 7 passages …" and batch_sizes == [3]
     opening.close()
     workbench, reports = open_workbench(workbenches, "visit", counting_workbench, [file])
-    # The stopped race embedded one batch; the second race embeds all 70 passages.
-    assert batch_sizes == [32, 32, 32, 6] and len(reports) == 3
-    assert workbench.num_passages == 70 and workbench.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
+    # The stopped race embedded one batch; the second race embeds all 7 passages.
+    assert batch_sizes == [3, 3, 3, 1] and len(reports) == 3
+    assert workbench.num_passages == 7 and workbench.retrieve("Fact 6")[0].passage.text.startswith("Fact 6.")
 
 
 def test_a_document_without_blanks_is_indexed_within_the_embedders_reach(

@@ -47,6 +47,13 @@ MAX_GROWTH_BYTES = 200_000_000
 HELD = 80
 
 
+@pytest.fixture(scope="module")
+def locked_app() -> Iterator[Served]:
+    """A server that requires visitors to sign in."""
+    with serving("--auth", f"ann:{PASSWORD}") as app:
+        yield app
+
+
 @contextmanager
 def server(folder: Path, *arguments: str) -> Iterator[tuple[Served, processes.Process]]:
     """The app in a process of its own, whose memory is measured."""
@@ -159,57 +166,58 @@ def test_an_arrived_body_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch
         assert app.ask("POST", LOGS, b"x" * 100_000).status == 200
 
 
-@pytest.mark.parametrize("path", [UPLOAD, LOGS, RECORDING])
-def test_files_beyond_the_hourly_limit_are_refused_before_they_arrive(path: str) -> None:
-    with serving("--uploads-per-hour", "1") as app:
-        if path == UPLOAD:
-            assert app.upload({"a.md": b"A."}).status == 200
-        else:
-            assert app.ask("POST", path, b"x").status in (200, 400)
-        with app.connect_raw() as connection:
-            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x"
-            connection.sendall(f"{head}\r\nContent-Length: 9000000\r\n\r\n".encode())
-            assert b" 429 " in connection.recv(100)
+def refused_before_arrival(app: Served, path: str) -> bool:
+    """Whether the server refuses a file when it has only read the request's head."""
+    with app.connect_raw() as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x"
+        connection.sendall(f"{head}\r\nContent-Length: 9000000\r\n\r\n".encode())
+        return b" 429 " in connection.recv(100)
 
 
-def test_refused_uploads_count_so_that_they_cannot_be_repeated_forever() -> None:
+def test_files_beyond_the_hourly_limit_are_refused_before_they_arrive() -> None:
+    """The limit holds on every route that takes files, and refused files count, so that nobody repeats them forever."""
     with serving("--uploads-per-hour", "2") as app:
-        files = {f"{number}.md": b"A." for number in range(3)}
-        assert [app.upload(files).text for _ in range(3)] == [
+        # Every visitor has another address.
+        visitor = replace(app, source="127.0.1.1")
+        assert visitor.upload({"a.md": b"A.", "b.md": b"B."}).status == 200
+        assert refused_before_arrival(visitor, UPLOAD)
+        for address, path in (("127.0.1.2", LOGS), ("127.0.1.3", RECORDING)):
+            visitor = replace(app, source=address)
+            assert all(visitor.ask("POST", path, b"x").status in (200, 400) for _ in range(2)), path
+            assert refused_before_arrival(visitor, path), path
+        visitor, files = replace(app, source="127.0.1.4"), {f"{number}.md": b"A." for number in range(3)}
+        assert [visitor.upload(files).text for _ in range(3)] == [
             "More than 2 files came from you within an hour; try later."
         ] * 3
-        with app.connect_raw() as connection:
-            head = f"POST {UPLOAD} HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x"
-            connection.sendall(f"{head}\r\nContent-Length: 9000000\r\n\r\n".encode())
-            assert b" 429 " in connection.recv(100)
+        assert refused_before_arrival(visitor, UPLOAD)
 
 
 def cookies(answer: Answer) -> str:
     return "; ".join(f"{morsel.key}={morsel.value}" for morsel in SimpleCookie(answer.headers["set-cookie"]).values())
 
 
-def test_signing_out_takes_a_press_of_the_button_and_ends_one_session() -> None:
-    with serving("--auth", f"ann:{PASSWORD}") as app:
-        first, second = (cookies(sign_in(app, "ann", PASSWORD)) for _ in range(2))
-        # A link on another site only shows the button.
-        page = app.ask("GET", "/logout", Cookie=first, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
-        assert page.status == 200 and "set-cookie" not in page.headers and "Sign out</button>" in page.text
-        for headers in ({"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
-            assert app.ask("POST", "/logout", b"", Cookie=first, **headers).status == 403
-        assert app.ask("GET", "/config", Cookie=first).status == 200
-        own_page = {"Origin": f"http://127.0.0.1:{app.port}", "Sec_Fetch_Site": "same-origin"}
-        assert app.ask("POST", "/logout", b"", Cookie=first, **own_page).status == 200
-        assert app.ask("GET", "/config", Cookie=first).status == 401
-        assert app.ask("GET", "/config", Cookie=second).status == 200
+def test_signing_out_takes_a_press_of_the_button_and_ends_one_session(locked_app: Served) -> None:
+    app = locked_app
+    first, second = (cookies(sign_in(app, "ann", PASSWORD)) for _ in range(2))
+    # A link on another site only shows the button.
+    page = app.ask("GET", "/logout", Cookie=first, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
+    assert page.status == 200 and "set-cookie" not in page.headers and "Sign out</button>" in page.text
+    for headers in ({"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
+        assert app.ask("POST", "/logout", b"", Cookie=first, **headers).status == 403
+    assert app.ask("GET", "/config", Cookie=first).status == 200
+    own_page = {"Origin": f"http://127.0.0.1:{app.port}", "Sec_Fetch_Site": "same-origin"}
+    assert app.ask("POST", "/logout", b"", Cookie=first, **own_page).status == 200
+    assert app.ask("GET", "/config", Cookie=first).status == 401
+    assert app.ask("GET", "/config", Cookie=second).status == 200
 
 
-def test_a_made_up_address_does_not_lift_the_limit_on_sign_ins() -> None:
-    with serving("--auth", f"ann:{PASSWORD}") as app:
-        answers = [
-            app.ask("POST", "/login", b"username=a&password=b", X_Forwarded_For=f"192.0.2.{number}").status
-            for number in range(LOGINS_PER_MINUTE + 1)
-        ]
-        assert answers[-1] == 429 and 429 not in answers[:-1]
+def test_a_made_up_address_does_not_lift_the_limit_on_sign_ins(locked_app: Served) -> None:
+    attacker = replace(locked_app, source=ATTACKER)
+    answers = [
+        attacker.ask("POST", "/login", b"username=a&password=b", X_Forwarded_For=f"192.0.2.{number}").status
+        for number in range(LOGINS_PER_MINUTE + 1)
+    ]
+    assert answers[-1] == 429 and 429 not in answers[:-1]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--proxies", "127.0.0.1", "--allowed-hosts", "demo.example.com")])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from http.cookies import SimpleCookie
 from pathlib import Path
 from urllib.parse import urlencode
@@ -87,11 +89,12 @@ def test_health_and_votes_need_no_sign_in(locked_app: Served) -> None:
     assert locked_app.ask("GET", "/audience/abcdef/state").status == 400
 
 
-def test_sign_in_attempts_are_rate_limited() -> None:
-    with serving("--auth", f"ann:{PASSWORD}") as app:
-        answers = [sign_in(app, "ann", str(number)).status for number in range(LOGINS_PER_MINUTE + 1)]
-        assert answers == [400] * LOGINS_PER_MINUTE + [429]
-        assert sign_in(app, "ann", PASSWORD).status == 429
+@pytest.mark.skipif(sys.platform != "linux", reason="another visitor comes from 127.0.0.2")
+def test_sign_in_attempts_are_rate_limited(locked_app: Served) -> None:
+    visitor = replace(locked_app, source="127.0.0.2")
+    answers = [sign_in(visitor, "ann", str(number)).status for number in range(LOGINS_PER_MINUTE + 1)]
+    assert answers == [400] * LOGINS_PER_MINUTE + [429]
+    assert sign_in(visitor, "ann", PASSWORD).status == 429
 
 
 def test_the_whole_user_name_and_password_must_match() -> None:

@@ -70,9 +70,16 @@ def proxied(served: Served, *, strips_path: bool) -> Iterator[Served]:
         thread.join(LONG_S)
 
 
+@pytest.fixture(scope="module")
+def app() -> Iterator[Served]:
+    """The app below ROOT, without the proxy."""
+    with serving("--root-path", f"{ROOT}/") as served:
+        yield served
+
+
 @pytest.fixture(scope="module", params=[True, False], ids=["the proxy takes the path off", "the proxy keeps the path"])
-def proxy(request: pytest.FixtureRequest) -> Iterator[Served]:
-    with serving("--root-path", f"{ROOT}/") as served, proxied(served, strips_path=request.param) as proxy:
+def proxy(app: Served, request: pytest.FixtureRequest) -> Iterator[Served]:
+    with proxied(app, strips_path=request.param) as proxy:
         yield proxy
 
 
@@ -118,8 +125,9 @@ class ServedBelowRoot(Served):
 
 def test_a_race_streams_and_an_upload_arrives(proxy: Served) -> None:
     page = ServedBelowRoot(proxy.port, proxy.folder, proxy.workbench, proxy.worker, proxy.app)
-    (path,) = page.upload({"owls.md": b"Owls hear well."}).json()
-    assert path.endswith("owls.md") and page.files() == ["owls.md"]
+    name, former_names = f"owls-{proxy.port}.md", page.files()
+    (path,) = page.upload({name: b"Owls hear well."}).json()
+    assert path.endswith(name) and page.files() == sorted([*former_names, name])
     key = page.race()["key"]
     connection = page.connect()
     connection.request("GET", f"{ROOT}/gradio_api/race/{key}")
@@ -153,13 +161,12 @@ def test_links_to_the_page_show_our_title_and_picture(proxy: Served) -> None:
     assert (picture.status, picture.headers["content-type"]) == (200, "image/png")
 
 
-def test_a_bare_path_is_redirected_and_other_paths_are_served_unchanged() -> None:
-    with serving("--root-path", ROOT) as served:
-        bare = served.ask("GET", f"{ROOT}?lanes=trie")
-        assert (bare.status, bare.headers["location"]) == (307, f"{ROOT}/?lanes=trie")
-        assert served.ask("GET", "/").status == 200 == served.ask("GET", f"{ROOT}/").status
-        assert served.ask("GET", f"{ROOT}er/").status == 404
-        assert served.ask("GET", f"{ROOT}/monitoring").status == 404, "the guard closes this route at every path"
+def test_a_bare_path_is_redirected_and_other_paths_are_served_unchanged(app: Served) -> None:
+    bare = app.ask("GET", f"{ROOT}?lanes=trie")
+    assert (bare.status, bare.headers["location"]) == (307, f"{ROOT}/?lanes=trie")
+    assert app.ask("GET", "/").status == 200 == app.ask("GET", f"{ROOT}/").status
+    assert app.ask("GET", f"{ROOT}er/").status == 404
+    assert app.ask("GET", f"{ROOT}/monitoring").status == 404, "the guard closes this route at every path"
 
 
 def frame_ancestors(served: Served) -> str:
@@ -168,9 +175,8 @@ def frame_ancestors(served: Served) -> str:
     return headers["content-security-policy"].rpartition("frame-ancestors ")[2]
 
 
-def test_only_the_named_sites_may_show_the_page_in_a_frame() -> None:
-    with serving() as served:
-        assert frame_ancestors(served) == "'none'"
+def test_only_the_named_sites_may_show_the_page_in_a_frame(app: Served) -> None:
+    assert frame_ancestors(app) == "'none'"
     with serving("--frame-ancestors", "https://portal.example.com", "'self'") as served:
         assert frame_ancestors(served) == "https://portal.example.com 'self'"
         assert served.ask("GET", "/gradio_api/info").headers["content-security-policy"].endswith("sandbox")
