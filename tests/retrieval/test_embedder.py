@@ -72,7 +72,7 @@ def test_an_empty_batch_gives_no_vectors(embedder: Embedder) -> None:
 
 
 def test_threads_share_one_embedder(embedder: Embedder) -> None:
-    texts = [f"text number {number} " * (number + 1) for number in range(24)]
+    texts = [f"text number {number} " * (number + 1) for number in range(12)]
     with ThreadPoolExecutor(4) as pool:
         together = np.concatenate(list(pool.map(lambda text: embedder.embed([text]), texts)))
     assert np.allclose(together, embedder.embed(texts), atol=1e-5)

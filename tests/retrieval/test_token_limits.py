@@ -41,7 +41,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("script", TEXTS)
 def test_the_embedder_and_the_target_read_every_passage_whole(bundled: Workbench, tmp_path: Path, script: str) -> None:
-    text, embedder = TEXTS[script] * 200, bundled.embedder
+    text, embedder = TEXTS[script] * (1200 // len(TEXTS[script])), bundled.embedder
     assert isinstance(embedder, SentenceEmbedder)
     document = Document("a.md", "Ferries", text)
     passages = open_index([document], embedder, tmp_path, bundled.token_limits).passages

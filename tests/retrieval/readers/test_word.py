@@ -198,9 +198,9 @@ def test_what_is_not_read_is_counted() -> None:
     assert problems == ["is read without its 1 comment, 2 equations, 1 chart and 1 embedded file."]
 
 
-def test_thousands_of_nested_controls_are_read_once() -> None:
-    body = control("".join(control(paragraph(run(f"Boat {number}."))) for number in range(3000)))
-    assert read(make(body))[0].count("Boat") == 3000
+def test_a_thousand_nested_controls_are_read_once() -> None:
+    body = control("".join(control(paragraph(run(f"Boat {number}."))) for number in range(1000)))
+    assert read(make(body))[0].count("Boat") == 1000
 
 
 def test_a_document_with_broken_notes_is_refused_with_a_sentence() -> None:

@@ -15,7 +15,7 @@ from tests.lab.logs.formats.written import SHAPES, chat_folder
 from tests.lab.parts import run, write
 
 # Enough lanes for wrong ids to change some metric.
-LANES = ("--lanes", "prompt-lookup,trie,suffix,bigram")
+LANES = ("--lanes", "prompt-lookup,trie")
 # Fields that are measured times, which differ from run to run.
 TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
@@ -41,7 +41,7 @@ def test_all_formats_give_the_same_metrics(tmp_path: Path, capsys: pytest.Captur
         assert (result["format"], result["outputs"], result["skipped"]) == (shape.split()[0], 20, 0), shape
         groups_of[shape] = result["groups"]
     first = groups_of["specrace ids"]
-    assert len({group["tau"] for group in first}) > 2
+    assert len({group["tau"] for group in first}) > 1
     for shape, groups in groups_of.items():
         assert groups == first, shape
     assert {shape.split()[0] for shape in SHAPES} == {*FORMATS, "csv"}
