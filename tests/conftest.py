@@ -71,13 +71,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Do what each process that runs tests would do first, and wait for `tests.prepare`.
 
-    That is to import the libraries, and to read the bundled recordings, which each app's gallery shows.
+    That is to import the libraries, and to read the bundled recordings, which the apps of the browser tests show.
     """
     preparation = session.config.stash.get(PREPARATION, None)
     if preparation is not None:
         for name in processes.LIBRARIES:
             importlib.import_module(name)
-        importlib.import_module("tests.ui.served").GALLERY(RECORDINGS)
+        importlib.import_module("tests.browser.apps").read_gallery(RECORDINGS)
         assert preparation.wait() == 0, preparation.stdout.read()
 
 

@@ -5,6 +5,7 @@ The code calls the function behind `python app.py` the front door.
 
 from __future__ import annotations
 
+import functools
 import math
 import shutil
 import socket
@@ -24,6 +25,7 @@ import pytest
 
 from specrace.cli import app as front_door
 from specrace.core.events import Event, Started, Step
+from specrace.ui.helper.gallery import Gallery
 from specrace.ui.races.worker import Worker
 from tests import processes
 
@@ -47,6 +49,8 @@ POLL_S = 0.02
 SHORT = "?tokens=24"
 
 Ask = Callable[..., Iterator[Event]]
+# Reading the bundled recordings takes a second, so all servers share them.
+read_gallery = functools.cache(Gallery.in_folder)
 
 
 class Hold:

@@ -18,9 +18,19 @@ from specrace.ui import serve
 from specrace.ui.helper.gallery import Gallery
 from specrace.ui.races.worker import Worker
 from specrace.workbench import Workbench
-from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
+from tests.browser.apps import (
+    FLAGS,
+    PATIENCE_S,
+    ROOT,
+    App,
+    Hold,
+    find_chromium,
+    open_front_door,
+    read_gallery,
+    serving,
+    wait_until,
+)
 from tests.browser.parts import FEW_FRAMES, QUESTION, RECORDING, WITNESS, open_race, skip
-from tests.ui.served import GALLERY
 
 # The recorded races that tests inspect: name -> lanes and other settings.
 LANES = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
@@ -62,7 +72,7 @@ def one_upload_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def one_gallery() -> Iterator[None]:
     """Make all servers of this process share the bundled recordings, which the collecting process has read."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gallery, "in_folder", GALLERY)
+        patch.setattr(Gallery, "in_folder", read_gallery)
         yield
 
 
