@@ -202,7 +202,8 @@ class PaceKeeper:
     def _probe(self) -> float:
         """Run the probe once, update the slowdown, and return the probe's wall time."""
         wall_ms, probe_ms = timed(self._run_probe)
-        self._probes.append(probe_ms)
+        # A probe that waited for a processor almost all the time may seem to have taken none.
+        self._probes.append(max(probe_ms, 1e-6))
         self._since_probe = 0.0
         if self.reference_ms:
             self.slowdown = median(self._probes[-WINDOW:]) / self.reference_ms

@@ -218,6 +218,13 @@ def test_step_times_are_divided_by_the_slowdown(machine: Machine) -> None:
     assert (timing.draft_ms, timing.target_ms, timing.keep_ms) == pytest.approx((5, 20, 5))
 
 
+def test_probes_that_seem_to_take_no_time_end_no_race(machine: Machine) -> None:
+    """On a busy machine, a probe's time less its waits may be 0."""
+    machine.slowdown = lambda _: 0.0
+    *_, finished = race(WorkingTarget(machine), PROMPT, RaceSpec(("trie",), max_new_tokens=8))
+    assert isinstance(finished, Finished) and all(lane.identical for lane in finished.lanes)
+
+
 def test_no_probe_runs_before_the_start(machine: Machine) -> None:
     """The benchmark warms up before the start; the unusual times of first uses must not trigger probes."""
     target = WorkingTarget(machine, threads=2)
