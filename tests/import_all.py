@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pkgutil
 import sys
 from importlib import import_module
@@ -23,6 +24,8 @@ def failures() -> dict[str, Exception]:
 
 def main() -> int:
     """Return 0 if all modules can be imported, else 1."""
+    # Imports create hardly any garbage, and looking for it takes a sixth of their time.
+    gc.disable()
     failed = failures()
     for name, error in failed.items():
         print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)

@@ -7,6 +7,7 @@ wide vectors. Without this, several test processes would do each of them at the 
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def main() -> None:
 
 def fill() -> None:
     """Do what is then found in the cache."""
+    # Importing and compiling create little garbage, and looking for it takes a sixth of the time.
+    gc.disable()
     # Imported here, because a second process, which finds the work done, needs none of it.
     from specrace.model.forward.compiled.decoder import compile_ahead
     from specrace.workbench import Workbench

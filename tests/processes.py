@@ -160,6 +160,7 @@ def _serve(requests: socket.socket, lifetime: int) -> dict[str, Any]:
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
+    gc.set_threshold(20_000, 10, 10)
     assert threading.active_count() == 1, "a fork has one thread only"
     # A file descriptor that becomes readable when a fork has ended -> the fork's id, and its pipe for the exit code.
     forks: dict[int, tuple[int, int]] = {}
