@@ -16,6 +16,7 @@ export const cases = {
     // The page has just been drawn: it has shown no documents yet, so none counts as removed.
     forgetOtherDocuments([]);
     await keepDocuments([new File(["more owls"], "a.md")]);
+    forgetOtherDocuments(["a.md", "empty.md"]);
     const allKept = await listKept();
     forgetOtherDocuments(["a.md", "other.md"]);
     const oneKept = await listKept();
@@ -30,6 +31,20 @@ export const cases = {
         [["a.md", "more owls"]],
         [],
       ],
+    ];
+  },
+  "a document that the page has yet to show survives the removal of those before it": async () => {
+    await keepDocuments([new File(["owls"], "old.md")]);
+    forgetOtherDocuments(["old.md"]);
+    await keepDocuments([new File(["mice"], "new.md")]);
+    // The field was cleared before the new document was chosen, but its change arrives after that.
+    forgetOtherDocuments([]);
+    const newKept = await listKept();
+    forgetOtherDocuments(["new.md"]);
+    forgetOtherDocuments([]);
+    return [
+      [newKept, await listKept()],
+      [[["new.md", "mice"]], []],
     ];
   },
   "documents that the browser cannot store are not kept": async () => {
